@@ -154,21 +154,21 @@ type Options struct {
 	TasksMax         int      // tasks.max
 	// ReplicationFactor of topics created on the target, internal ones included; -1: the target's
 	// default. replication.factor and the internal topics' factors.
-	ReplicationFactor       int
+	ReplicationFactor        int
 	OffsetSyncsTopicLocation string // offset-syncs.topic.location: "source" or "target"
-	OffsetLagMax            int64  // offset.lag.max, records
-	IsolationLevel          string // isolation.level: "read_committed" or "read_uncommitted"
-	StartPosition           StartPosition
-	StartTimestamp          *time.Time // required with, and only with, StartTimestamp
-	SyncTopicConfigs        bool       // sync.topic.configs.enabled
-	TopicConfigSyncMode     string     // "incremental" or "mirror"
-	ConfigPropertiesExclude []string   // config.properties.exclude
-	SyncTopicACLs           bool       // sync.topic.acls.enabled; true is refused until it is built
-	EmitHeartbeatsInterval  time.Duration
-	EmitBackwardHeartbeats  bool
-	EmitCheckpointsInterval time.Duration
-	RefreshTopicsInterval   time.Duration
-	RefreshGroupsInterval   time.Duration
+	OffsetLagMax             int64  // offset.lag.max, records
+	IsolationLevel           string // isolation.level: "read_committed" or "read_uncommitted"
+	StartPosition            StartPosition
+	StartTimestamp           *time.Time // required with, and only with, StartTimestamp
+	SyncTopicConfigs         bool       // sync.topic.configs.enabled
+	TopicConfigSyncMode      string     // "incremental" or "mirror"
+	ConfigPropertiesExclude  []string   // config.properties.exclude
+	SyncTopicACLs            bool       // sync.topic.acls.enabled; true is refused until it is built
+	EmitHeartbeatsInterval   time.Duration
+	EmitBackwardHeartbeats   bool
+	EmitCheckpointsInterval  time.Duration
+	RefreshTopicsInterval    time.Duration
+	RefreshGroupsInterval    time.Duration
 	// MaxBytesPerSecond limits the flow's copied bytes per second; nil: no limit.
 	// Refused while not built, like SyncTopicACLs.
 	MaxBytesPerSecond *int64
