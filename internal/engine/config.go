@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
+)
+
+// Identity names the task to brokers, logs and metrics. All members are fixed for the life of Run.
+type Identity struct {
+	FlowID     string
+	Task       int // 0..Tasks-1
+	Tasks      int
+	Worker     string
+	LeaseEpoch int64
+}
+
+// Config is everything Run needs. Run validates it and answers an error that names the member.
+type Config struct {
+	Identity Identity
+
+	Source, Target           kafka.Cluster
+	SourceAlias, TargetAlias string
+	KnownAliases             []string // all aliases of the project, for cycle detection
+	// Expected cluster ids as registered; "" when not known. A different id at run time is
+	// SOURCE_/TARGET_CLUSTER_CHANGED and nothing is copied.
+	SourceClusterID, TargetClusterID string
+
+	IdentityPolicy bool   // IdentityReplicationPolicy instead of DefaultReplicationPolicy
+	Separator      string // replication.policy.separator
+
+	Topics, TopicExcludeList                     []string // Java patterns
+	Groups, GroupExcludeList                     []string
+	SyncGroupOffsets                             bool
+	SyncInterval                                 time.Duration
+	EmitHeartbeats, EmitBackwardHeartbeats       bool
+	EmitHeartbeatsInterval                       time.Duration
+	EmitCheckpointsInterval                      time.Duration
+	RefreshTopicsInterval, RefreshGroupsInterval time.Duration
+	ReplicationFactor                            int16
+	OffsetSyncsOnSource                          bool
+	OffsetLagMax                                 int64
+	ReadUncommitted                              bool
+	StartPosition                                string // earliest, latest, timestamp
+	StartTimestamp                               time.Time
+	// FlowCreatedAt separates partitions that existed when the flow was made (StartPosition
+	// applies) from later ones (they start at their beginning).
+	FlowCreatedAt           time.Time
+	SyncTopicConfigs        bool
+	MirrorTopicConfigs      bool // topicConfigSyncMode: mirror
+	ConfigPropertiesExclude []string
+
+	Logger   *slog.Logger
+	Registry prometheus.Registerer // metrics of this task; labels bounded
+	Sink     Sink
+	// Owners arbitrates remote topics between flows; nil: every claim is granted (tests).
+	Owners Owners
+}
+
+// Sink receives what the task observes. Calls do not block for long and are safe for concurrent use.
+type Sink interface {
+	// Status replaces the task's last status. Called at least each second and at each change of state.
+	Status(report.Status)
+	// Event records something that happened; it must not be lost: an error makes the caller try again.
+	Event(ctx context.Context, e report.Event) error
+}
+
+// Owners decides which flow writes a remote topic on a Kafka cluster.
+type Owners interface {
+	// Claim answers, for each topic another flow owns, that flow's id.
+	Claim(ctx context.Context, kafkaClusterID string, remoteTopics []string) (denied map[string]string, err error)
+	Release(ctx context.Context, kafkaClusterID string, remoteTopics []string) error
+}

@@ -1,0 +1,89 @@
+package mirror
+
+import "context"
+
+// TP is a topic-partition.
+type TP struct {
+	Topic     string
+	Partition int32
+}
+
+// Assignment gives a partition to a path.
+type Assignment struct {
+	Source TP
+	Target TP // same partition number
+	// Start is the next source offset to read. It is never interpreted: an offset that the
+	// source does not have stops the partition (StopOutOfRange).
+	Start int64
+	// SourceTopicID as it was when Start was decided; a partition whose topic has another id
+	// stops with StopRecreated. Zero: not known (brokers without topic ids).
+	SourceTopicID [16]byte
+}
+
+// Span says that Count consecutive acknowledged records, at source offsets Source..Source+Count-1,
+// lie at target offsets Target..Target+Count-1. Spans of a partition arrive in source order.
+type Span struct {
+	Source, Target, Count int64
+	Bytes                 int64 // keys, values and headers, uncompressed
+	// FirstTimestamp and LastTimestamp are record timestamps in ms (replication latency).
+	FirstTimestamp, LastTimestamp int64
+}
+
+// Reason tells why a partition stopped.
+type Reason int
+
+// The reasons. A stopped partition does not touch its neighbours.
+const (
+	StopOutOfRange    Reason = iota // the source does not have the offset; decide and assign again
+	StopRecreated                   // the source topic has another id now
+	StopSourceMissing               // topic or partition unknown on the source
+	StopSourceRefused               // READ denied
+	StopTooLarge                    // one record exceeds a limit of the target
+	StopRefused                     // the target refuses a record for its content (timestamp, null key on compacted, ...)
+	StopTargetMissing               // topic or partition unknown on the target
+	StopTargetDenied                // WRITE denied
+	StopForeign                     // an acknowledgement's base offset shows a foreign write (informational: copying goes on)
+	StopCorrupt                     // a batch from the source fails its checksum or does not parse
+)
+
+// Stop describes a stopped partition.
+type Stop struct {
+	Reason   Reason
+	Offset   int64  // source offset of the record concerned, or the offset asked for; -1: not about one
+	Message  string // one sentence with names and numbers
+	Evidence map[string]any
+	Retry    bool // the path tries again by itself with growing back-off; false: it waits for a new Assign
+	Err      error
+}
+
+// Ends are a partition's bounds on the source as last seen, offsets; -1 unknown.
+type Ends struct{ LogStart, HighWatermark, LastStable int64 }
+
+// Observer receives what a path sees. Calls for one partition come in order; the path's
+// goroutines call it, so it must be quick and safe for concurrent use.
+type Observer interface {
+	Mirrored(source TP, spans []Span)
+	// Passed says that everything below next has been read and acknowledged or is not to be
+	// mirrored (control records, aborted data, compacted holes): the position may be stored.
+	Passed(source TP, next int64)
+	Seen(source TP, e Ends)
+	Stopped(source TP, s Stop)
+	Resumed(source TP)
+	// Connection reports a lasting failure to reach a side ("source", "target"), nil when it is over.
+	Connection(side string, err error)
+}
+
+// Path moves records. Assign, Unassign and Drain may be called while Run runs.
+type Path interface {
+	// Run works until ctx ends; it then abandons what is not acknowledged. Failures of clusters
+	// are retried for ever with back-off and reported to the Observer; an error is a fault of ours.
+	Run(ctx context.Context) error
+	// Assign adds partitions or restarts stopped ones at a new Start.
+	Assign(a []Assignment)
+	// Unassign stops partitions and returns when their records in flight are acknowledged or ctx ends.
+	Unassign(ctx context.Context, source []TP) error
+	// Drain stops fetching everything and returns when all in flight is acknowledged, or ctx ends.
+	Drain(ctx context.Context) error
+	// InFlight is the number of bytes fetched and not yet acknowledged.
+	InFlight() int64
+}

@@ -1,0 +1,41 @@
+package state
+
+import (
+	"context"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+)
+
+// Key identifies a partition's state: by remote name, so that two flows with different
+// policies from one alias do not share it. The topic name carries the source alias.
+type Key struct {
+	RemoteTopic string
+	Partition   int32
+}
+
+// Entry is a partition's state. Position and Map are stored in one record, so they never disagree.
+type Entry struct {
+	SourceTopic   string
+	SourceTopicID [16]byte // zero: not known
+	TargetTopicID [16]byte
+	// Position is the next source offset to mirror: everything below it is acknowledged, filtered or listed in events.
+	Position int64
+	// TargetNext is the target offset after the last acknowledged record; -1: none yet.
+	TargetNext int64
+	Map        *mm2.OffsetMap
+	LeaseEpoch int64 // of the writer; the highest wins on reading
+	// Adopted tells that the entry came from MM2's offsets topic (no map).
+	Adopted bool
+}
+
+// Store is opened for one (source alias, target cluster).
+type Store interface {
+	// Load reads the topics to their end (creating ours, compacted, when missing) and returns all entries.
+	Load(ctx context.Context) (map[Key]Entry, error)
+	// Save writes entries and returns when the target acknowledged them all (acks=all). On error
+	// nothing may be assumed about which were stored.
+	Save(ctx context.Context, entries map[Key]Entry) error
+	// Forget removes entries (tombstones in our topic and in MM2's).
+	Forget(ctx context.Context, keys []Key) error
+	Close()
+}
