@@ -181,10 +181,26 @@ func (n *Node) Signal(sig syscall.Signal) error {
 
 // LogTail returns the last lines of the broker's log.
 func (n *Node) LogTail(lines int) string {
+	return n.tail(lines, func(string) bool { return true })
+}
+
+// LogProblems returns the last lines of the broker's log that are no mere information, stack traces included.
+func (n *Node) LogProblems(lines int) string {
+	return n.tail(lines, func(line string) bool {
+		return !strings.Contains(line, "] INFO ") && !strings.Contains(line, "] DEBUG ")
+	})
+}
+
+func (n *Node) tail(lines int, keep func(string) bool) string {
 	text, err := os.ReadFile(n.LogFile())
 	if err != nil {
 		return err.Error()
 	}
-	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	var kept []string
+	for line := range strings.Lines(string(text)) {
+		if keep(line) {
+			kept = append(kept, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.Join(kept[max(0, len(kept)-lines):], "\n")
 }

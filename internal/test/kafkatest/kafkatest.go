@@ -64,7 +64,7 @@ func Start(tb testing.TB, opts Options) *Cluster {
 	require.NoError(tb, err, "start Kafka for the test")
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("end of the log of Kafka %s:\n%s", c.Version(), c.Logs(60))
+			c.logProblems(tb)
 		}
 		if err := c.close(); err != nil {
 			tb.Errorf("end Kafka: %v", err)
@@ -89,7 +89,7 @@ func StartAll(tb testing.TB, opts ...Options) []*Cluster {
 				continue
 			}
 			if tb.Failed() {
-				tb.Logf("end of the log of Kafka %s:\n%s", c.Version(), c.Logs(60))
+				c.logProblems(tb)
 			}
 			if err := c.close(); err != nil {
 				tb.Errorf("end Kafka: %v", err)
@@ -179,6 +179,14 @@ func (c *Cluster) Kill(tb testing.TB) {
 func (c *Cluster) Restart(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, c.proc.Restart(context.Background()))
+}
+
+// logProblems puts what matters of the brokers' logs into the output of a failed test.
+func (c *Cluster) logProblems(tb testing.TB) {
+	tb.Helper()
+	for _, n := range c.Nodes() {
+		tb.Logf("Kafka %s, node %d: warnings and errors:\n%s\nlast lines:\n%s", c.Version(), n.ID(), n.LogProblems(60), n.LogTail(8))
+	}
 }
 
 // Logs returns the last lines of each broker's log.

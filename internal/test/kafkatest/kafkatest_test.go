@@ -18,11 +18,13 @@ func TestMain(m *testing.M) {
 }
 
 func TestBothVersionsStartAndKeepDataAcrossRestartAndKill(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	clusters := StartAll(t, Options{Version: V39}, Options{Version: V43})
 	t.Logf("both started in %s", time.Since(begin))
 	for _, c := range clusters {
 		t.Run(string(c.Version()), func(t *testing.T) {
+			t.Parallel()
 			client := Client(t, c, kgo.DefaultProduceTopic("kept"))
 			admin := Admin(t, c)
 			metadata, err := admin.BrokerMetadata(t.Context())
