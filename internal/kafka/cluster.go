@@ -1,6 +1,10 @@
 package kafka
 
-import "sync/atomic"
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+)
 
 // Security is how to reach a cluster, secrets included. It must never be
 // logged; String and LogValue redact.
@@ -21,6 +25,95 @@ type SASL struct {
 	Scope                                 string
 }
 
+// The protocols of Security.Protocol; "" means Plaintext.
+const (
+	Plaintext     = "PLAINTEXT"
+	SSL           = "SSL"
+	SASLPlaintext = "SASL_PLAINTEXT"
+	SASLSSL       = "SASL_SSL"
+)
+
+// The mechanisms of SASL.Mechanism.
+const (
+	Plain       = "PLAIN"
+	ScramSHA256 = "SCRAM-SHA-256"
+	ScramSHA512 = "SCRAM-SHA-512"
+	OAuthBearer = "OAUTHBEARER"
+)
+
+// UsesTLS tells whether connections are encrypted.
+func (s Security) UsesTLS() bool { return s.Protocol == SSL || s.Protocol == SASLSSL }
+
+// UsesSASL tells whether connections log in.
+func (s Security) UsesSASL() bool { return s.Protocol == SASLPlaintext || s.Protocol == SASLSSL }
+
+// NeedsNewClient tells whether replacing s by next cannot be done with
+// Credentials.Set on live clients: they decide at construction whether to log in.
+func (s Security) NeedsNewClient(next Security) bool { return s.UsesSASL() != next.UsesSASL() }
+
+// Validate tells whether connections can be tried at all: a known protocol and
+// mechanism, what the mechanism needs, readable certificates. The problem names
+// the step that would fail.
+func (s Security) Validate() *Problem {
+	switch s.Protocol {
+	case "", Plaintext, SSL, SASLPlaintext, SASLSSL:
+	default:
+		return &Problem{
+			Code: NotKafka, Step: StepConnect,
+			Message: fmt.Sprintf("The security protocol %q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.", s.Protocol),
+			Remedy:  "Set security.protocol to the protocol of the cluster's listener.",
+		}
+	}
+	if s.UsesTLS() {
+		if _, err := s.tlsConfig(""); err != nil {
+			return &Problem{
+				Code: TLSFailed, Step: StepTLS, Err: err,
+				Message: "The TLS settings of the service cannot be used: " + err.Error() + ".",
+				Remedy:  "Replace the member of security.tls that is named, as PEM text.",
+			}
+		}
+	}
+	if !s.UsesSASL() {
+		return nil
+	}
+	missing := ""
+	switch s.SASL.Mechanism {
+	case Plain, ScramSHA256, ScramSHA512:
+		switch "" {
+		case s.SASL.Username:
+			missing = "username"
+		case s.SASL.Password:
+			missing = "password"
+		}
+	case OAuthBearer:
+		switch "" {
+		case s.SASL.TokenEndpoint:
+			missing = "tokenEndpoint"
+		case s.SASL.ClientID:
+			missing = "clientId"
+		case s.SASL.ClientSecret:
+			missing = "clientSecret"
+		}
+	default:
+		return &Problem{
+			Code: AuthFailed, Step: StepAuthenticate,
+			Message: fmt.Sprintf("The SASL mechanism %q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.", s.SASL.Mechanism),
+			Remedy:  "Set security.sasl.mechanism to one that the cluster's listener offers.",
+		}
+	}
+	if missing != "" {
+		return &Problem{
+			Code: AuthFailed, Step: StepAuthenticate,
+			Message: fmt.Sprintf("The SASL mechanism %s needs security.sasl.%s, which is empty.", s.SASL.Mechanism, missing),
+			Remedy:  fmt.Sprintf("Set security.sasl.%s.", missing),
+		}
+	}
+	return nil
+}
+
+// LogValue redacts.
+func (Security) LogValue() slog.Value { return slog.StringValue("redacted") }
+
 // String redacts.
 func (Security) String() string { return "kafka.Security(redacted)" }
 
@@ -29,7 +122,14 @@ func (Security) GoString() string { return "kafka.Security(redacted)" }
 
 // Credentials is a cluster's security that can be replaced while clients use
 // it: each new connection reads the current value. Safe for concurrent use.
-type Credentials struct{ p atomic.Pointer[Security] }
+//
+// What can change without a new client: passwords, certificates, authorities,
+// the mechanism, TLS on or off. Whether SASL is used at all cannot; see
+// Security.NeedsNewClient.
+type Credentials struct {
+	p      atomic.Pointer[Security]
+	tokens tokenCache
+}
 
 // NewCredentials returns credentials that hold s.
 func NewCredentials(s Security) *Credentials {

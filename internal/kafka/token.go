@@ -1,0 +1,214 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+const (
+	tokenTimeout = 5 * time.Second
+	// A token without a stated end is fetched again after this time.
+	tokenDefaultLife = 5 * time.Minute
+	// While the endpoint fails, logins are answered from memory for a growing time, at most this.
+	tokenMaxBackoff = 5 * time.Second
+)
+
+// tokenError says why no token could be had. It never carries the secret, the
+// token, or the body of the answer.
+type tokenError struct {
+	endpoint string
+	status   int    // HTTP status; 0: no answer
+	code     string // RFC 6749 error code, as far as it is one
+	err      error  // transport error; nil when there was an answer
+}
+
+func (e *tokenError) Error() string {
+	switch {
+	case e.status != 0 && e.code != "":
+		return fmt.Sprintf("the token endpoint %s answered %d %s", e.endpoint, e.status, e.code)
+	case e.status != 0:
+		return fmt.Sprintf("the token endpoint %s answered %d", e.endpoint, e.status)
+	case e.err != nil:
+		return fmt.Sprintf("the token endpoint %s gave no answer", e.endpoint)
+	}
+	return fmt.Sprintf("the token endpoint %s answered without a token", e.endpoint)
+}
+
+func (e *tokenError) Unwrap() error { return e.err }
+
+// tokenCache keeps one token for all connections that share credentials.
+type tokenCache struct {
+	mu sync.Mutex // held while fetching, so that one fetch serves all
+
+	key      tokenKey
+	token    string
+	renewAt  time.Time
+	expires  time.Time
+	err      error
+	retryAt  time.Time
+	failures int
+}
+
+// tokenKey is what a token depends on; replaced credentials make the cached token void.
+type tokenKey struct{ endpoint, id, secret, scope, ca string }
+
+// get returns a token that is good for a while, from memory or from the endpoint.
+func (t *tokenCache) get(ctx context.Context, s Security) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := tokenKey{s.SASL.TokenEndpoint, s.SASL.ClientID, s.SASL.ClientSecret, s.SASL.Scope, s.TLS.CA}
+	if key != t.key {
+		t.forget()
+		t.key = key
+	}
+	now := time.Now()
+	if t.token != "" && now.Before(t.renewAt) {
+		return t.token, nil
+	}
+	if t.err == nil || !now.Before(t.retryAt) {
+		token, expires, err := fetchToken(ctx, s)
+		if err == nil {
+			life := expires.Sub(now)
+			t.token, t.expires, t.err, t.failures = token, expires, nil, 0
+			t.renewAt = expires.Add(-min(30*time.Second, life/5))
+			return token, nil
+		}
+		if ctx.Err() != nil {
+			// The caller's end says nothing about the endpoint.
+			return "", err
+		}
+		t.err = err
+		t.retryAt = now.Add(min(tokenMaxBackoff, 250*time.Millisecond<<min(t.failures, 10)))
+		t.failures++
+	}
+	if t.token != "" && now.Before(t.expires) {
+		return t.token, nil
+	}
+	return "", t.err
+}
+
+// forget empties the cache; mu is held.
+func (t *tokenCache) forget() {
+	t.key, t.token, t.err, t.failures = tokenKey{}, "", nil, 0
+	t.renewAt, t.expires, t.retryAt = time.Time{}, time.Time{}, time.Time{}
+}
+
+// rejected drops a token that a broker refused before its time, so that the next login fetches a new one.
+func (t *tokenCache) rejected() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.token = ""
+}
+
+// fetchToken asks the endpoint once.
+func fetchToken(ctx context.Context, s Security) (token string, expires time.Time, err error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if s.TLS.CA != "" {
+		roots.AppendCertsFromPEM([]byte(s.TLS.CA))
+	}
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: tokenTimeout}).DialContext,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		ResponseHeaderTimeout: tokenTimeout,
+		DisableKeepAlives:     true,
+	}
+	client := &http.Client{
+		Transport: transport,
+		Timeout:   tokenTimeout,
+		// A redirect would carry the secret to another address.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	cfg := clientcredentials.Config{ClientID: s.SASL.ClientID, ClientSecret: s.SASL.ClientSecret, TokenURL: s.SASL.TokenEndpoint}
+	if s.SASL.Scope != "" {
+		cfg.Scopes = strings.Fields(s.SASL.Scope)
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, client), tokenTimeout)
+	defer cancel()
+	asked := time.Now()
+	got, err := cfg.Token(ctx)
+	if err != nil {
+		failure := &tokenError{endpoint: s.SASL.TokenEndpoint}
+		if answer, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+			failure.status, failure.code = answer.Response.StatusCode, safeErrorCode(answer.ErrorCode)
+		} else {
+			failure.err = transportCause(err)
+		}
+		return "", time.Time{}, failure
+	}
+	if got.AccessToken == "" {
+		return "", time.Time{}, &tokenError{endpoint: s.SASL.TokenEndpoint}
+	}
+	expires = got.Expiry
+	if expires.IsZero() {
+		expires = jwtExpiry(got.AccessToken)
+	}
+	if expires.IsZero() {
+		expires = asked.Add(tokenDefaultLife)
+	}
+	return got.AccessToken, expires, nil
+}
+
+// transportCause drops the layers of the HTTP client, whose texts carry the URL with its user part.
+func transportCause(err error) error {
+	for _, known := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op
+	}
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return bad
+	}
+	return errors.New("transport failed")
+}
+
+// safeErrorCode lets through what looks like an error code and nothing else, since endpoints echo.
+func safeErrorCode(code string) string {
+	if len(code) > 40 {
+		return ""
+	}
+	for _, r := range code {
+		if (r < 'a' || r > 'z') && r != '_' {
+			return ""
+		}
+	}
+	return code
+}
+
+// jwtExpiry reads a token's exp claim without judging the token; zero when there is none.
+func jwtExpiry(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Exp float64 `json:"exp"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Exp <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Exp), 0)
+}
