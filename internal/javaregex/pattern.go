@@ -7,7 +7,8 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// MatchTimeLimit bounds one call of Matches unless WithMatchTimeLimit says otherwise.
+// MatchTimeLimit bounds one call of Matches unless WithMatchTimeLimit says otherwise. The engine looks at its clock only
+// every now and then, so that a call may take up to about twice as long.
 const MatchTimeLimit = 100 * time.Millisecond
 
 // MaxPatternLength is the longest pattern that Compile takes, in characters.
@@ -53,20 +54,56 @@ func WithMatchTimeLimit(d time.Duration) Option {
 	}
 }
 
+// NameError is returned by Matches for a name with characters beyond ASCII when the pattern uses \b, \B or a look-behind:
+// Java releases disagree about such names (17 and 21, both of which run MirrorMaker 2, do). Topic names are never
+// concerned.
+type NameError struct {
+	Pattern string
+	Name    string
+}
+
+// Error implements error.
+func (e *NameError) Error() string {
+	return fmt.Sprintf("pattern %s has no one meaning in Java for the name %s", quote(e.Pattern), quote(e.Name))
+}
+
 // Pattern is a compiled pattern. It is safe for concurrent use.
 type Pattern struct {
-	source  string
-	literal string
-	plain   bool // no metacharacter but '.'
-	exact   bool // literal is all that it matches
-	limit   time.Duration
-	re      *regexp2.Regexp
+	source     string
+	literal    string
+	plain      bool // nothing but characters of names, '.' among them
+	exact      bool // literal is all that it matches
+	asciiNames bool
+	limit      time.Duration
+	re         *regexp2.Regexp // nil if exact
+}
+
+// Matches tells whether the whole name matches. The error is a *TimeLimitError or a *NameError and means that nothing was
+// decided: it must not be taken for a mismatch.
+func (p *Pattern) Matches(name string) (bool, error) {
+	if p.exact {
+		return name == p.literal, nil
+	}
+	if p.asciiNames {
+		for i := range len(name) {
+			if name[i] > 0x7f {
+				return false, &NameError{Pattern: p.source, Name: name}
+			}
+		}
+	}
+	ok, err := p.re.MatchString(name)
+	if err != nil {
+		// The engine's only error at match time is that its time is up.
+		return false, &TimeLimitError{Pattern: p.source, Limit: p.limit}
+	}
+	return ok, nil
 }
 
 // String is the pattern as it was written.
 func (p *Pattern) String() string { return p.source }
 
-// Literal tells whether the pattern is a plain name, that is made of letters, digits, '.', '_' and '-' alone, and
-// returns that name. Note that '.' still matches any character: the pattern orders.eu matches the topic orders-eu too,
-// as in MirrorMaker 2.
-func (p *Pattern) Literal() (name string, ok bool) { return p.literal, p.plain }
+// Literal tells whether the pattern is a name rather than a pattern, and returns that name: it consists of letters,
+// digits, '.', '_' and '-', or else of characters that are escaped or quoted so that exactly one name matches
+// (orders\.eu). Note that a bare '.' still matches any character: orders.eu is a literal here and matches the topic
+// orders-eu too, as in MirrorMaker 2.
+func (p *Pattern) Literal() (name string, ok bool) { return p.literal, p.plain || p.exact }
