@@ -18,6 +18,9 @@ type Assignment struct {
 	// SourceTopicID as it was when Start was decided; a partition whose topic has another id
 	// stops with StopRecreated. Zero: not known (brokers without topic ids).
 	SourceTopicID [16]byte
+	// TargetTopicID as it was when Start was decided; another id stops the partition with
+	// StopTargetMissing. Zero: the id found first is the one to keep to.
+	TargetTopicID [16]byte
 }
 
 // Span says that Count consecutive acknowledged records, at source offsets Source..Source+Count-1,
@@ -34,17 +37,32 @@ type Reason int
 
 // The reasons. A stopped partition does not touch its neighbours.
 const (
-	StopOutOfRange    Reason = iota // the source does not have the offset; decide and assign again
-	StopRecreated                   // the source topic has another id now
-	StopSourceMissing               // topic or partition unknown on the source
-	StopSourceRefused               // READ denied
-	StopTooLarge                    // one record exceeds a limit of the target
-	StopRefused                     // the target refuses a record for its content (timestamp, null key on compacted, ...)
-	StopTargetMissing               // topic or partition unknown on the target
-	StopTargetDenied                // WRITE denied
-	StopForeign                     // an acknowledgement's base offset shows a foreign write (informational: copying goes on)
-	StopCorrupt                     // a batch from the source fails its checksum or does not parse
+	StopOutOfRange        Reason = iota // the source does not have the offset; decide and assign again
+	StopRecreated                       // the source topic has another id now
+	StopSourceMissing                   // topic or partition unknown on the source
+	StopSourceRefused                   // READ denied
+	StopTooLarge                        // one record exceeds a limit of the target
+	StopRefused                         // the target refuses a record for its content (timestamp, null key on compacted, ...)
+	StopTargetMissing                   // topic or partition unknown on the target
+	StopTargetDenied                    // WRITE denied
+	StopForeign                         // an acknowledgement's base offset shows a foreign write (informational: copying goes on)
+	StopCorrupt                         // a batch from the source fails its checksum or does not parse
+	StopSourceUnavailable               // the source answers, but not for this partition (no leader, broker down)
+	StopTargetUnavailable               // the target answers, but not for this partition (no leader, too few replicas)
 )
+
+var reasonNames = [...]string{
+	"out_of_range", "recreated", "source_missing", "source_refused", "too_large", "refused", "target_missing",
+	"target_denied", "foreign", "corrupt", "source_unavailable", "target_unavailable",
+}
+
+// String is the reason's name in logs and metrics.
+func (r Reason) String() string {
+	if r < 0 || int(r) >= len(reasonNames) {
+		return "unknown"
+	}
+	return reasonNames[r]
+}
 
 // Stop describes a stopped partition.
 type Stop struct {
@@ -59,8 +77,9 @@ type Stop struct {
 // Ends are a partition's bounds on the source as last seen, offsets; -1 unknown.
 type Ends struct{ LogStart, HighWatermark, LastStable int64 }
 
-// Observer receives what a path sees. Calls for one partition come in order; the path's
-// goroutines call it, so it must be quick and safe for concurrent use.
+// Observer receives what a path sees. Calls come one at a time, those for one partition in
+// order, and none for an older Assign after a newer one. They must be quick; Assign and InFlight
+// may be called from within, Unassign and Drain may not (they wait for calls under way).
 type Observer interface {
 	Mirrored(source TP, spans []Span)
 	// Passed says that everything below next has been read and acknowledged or is not to be

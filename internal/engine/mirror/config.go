@@ -1,0 +1,75 @@
+package mirror
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
+)
+
+// Config is what a RecordPath needs. Source, Target, ClientID and Observer are required; zero values of the others stand
+// for the defaults given.
+type Config struct {
+	Source, Target kafka.Cluster
+	// ClientID is the part of the client ids before the role: "<src>-><tgt>|<flow>-<task>".
+	ClientID string
+	// Flow labels the metrics.
+	Flow string
+	// ReadUncommitted copies the records of aborted and open transactions too.
+	ReadUncommitted bool
+	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of decoded records; default 64 MiB. A
+	// fetch under way may pass it by one response (FetchBytes) for each source broker.
+	MaxBytesInFlight int64
+	// FetchBytes is the most asked of a source broker at a time; default 8 MiB.
+	FetchBytes int32
+	// FetchMaxWait is how long a source broker holds a fetch that finds nothing; default 500 ms.
+	FetchMaxWait time.Duration
+	// BatchBytes bounds a batch before compression; a longer record makes a batch of its own. Default 1,000,000.
+	BatchBytes int64
+	// RetryMin and RetryMax bound the back-off of a stopped partition that tries again by itself; defaults 1 s, 30 s.
+	RetryMin, RetryMax time.Duration
+	// MissingGrace is how long a topic or partition may be absent from the metadata, which may be late after a creation,
+	// before it counts as missing; default 3 s.
+	MissingGrace time.Duration
+	// UnreachableAfter is how long a side must fail without any success before Observer.Connection tells; default 2 s.
+	UnreachableAfter time.Duration
+	// MetadataMaxAge is the age at which the topics' metadata are asked for again; default 10 s.
+	MetadataMaxAge time.Duration
+	Logger         *slog.Logger          // default: discard
+	Registry       prometheus.Registerer // default: no metrics
+	Observer       Observer
+}
+
+func (c *Config) setDefaults() error {
+	switch {
+	case c.Observer == nil:
+		return errors.New("mirror: config: Observer is missing")
+	case c.ClientID == "":
+		return errors.New("mirror: config: ClientID is missing")
+	case c.Source.Credentials == nil || c.Target.Credentials == nil:
+		return errors.New("mirror: config: Source or Target has no Credentials")
+	}
+	setDefault(&c.MaxBytesInFlight, 64<<20)
+	setDefault(&c.FetchBytes, 8<<20)
+	setDefault(&c.FetchMaxWait, 500*time.Millisecond)
+	setDefault(&c.BatchBytes, 1_000_000)
+	setDefault(&c.RetryMin, time.Second)
+	setDefault(&c.RetryMax, 30*time.Second)
+	setDefault(&c.MissingGrace, 3*time.Second)
+	setDefault(&c.UnreachableAfter, 2*time.Second)
+	setDefault(&c.MetadataMaxAge, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

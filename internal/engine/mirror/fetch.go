@@ -1,0 +1,290 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// fetchJob is one Fetch request to one broker.
+type fetchJob struct {
+	broker   int32
+	maxBytes int32
+	wants    []fetchWant
+}
+
+type fetchWant struct {
+	part   *part
+	tp     TP
+	id     [16]byte
+	offset int64
+	seq    uint64
+}
+
+// fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
+func (p *RecordPath) fetchLoop(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		jobs := p.fetchJobs(time.Now())
+		p.mu.Unlock()
+		for _, j := range jobs {
+			p.group.Go(func() { p.fetch(ctx, j) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wakeFetch:
+		}
+	}
+}
+
+// fetchJobs chooses what to ask for; the lock is held. A partition whose target is unknown or behind is not read, so
+// that it cannot fill the budget of the others.
+func (p *RecordPath) fetchJobs(now time.Time) []fetchJob {
+	room := p.cfg.MaxBytesInFlight - p.inFlight.Load()
+	if room <= 0 || len(p.order) == 0 {
+		return nil
+	}
+	share := max(p.cfg.MaxBytesInFlight/8, 2*p.cfg.BatchBytes)
+	byBroker := map[int32]*fetchJob{}
+	p.turn++
+	for i := range p.order {
+		// Brokers fill their answer in the order of the request: each partition is first at times.
+		t := p.order[(i+p.turn)%len(p.order)]
+		if t.state != running || t.fetching || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 ||
+			now.Before(t.fetchNotBefore) || t.queuedBytes >= share || t.sending != nil && (t.sending.stale || t.sending.failures > 2) {
+			continue
+		}
+		b := p.source.broker(t.src.leader)
+		if b.busy > 0 || now.Before(b.notBefore) {
+			continue
+		}
+		j := byBroker[t.src.leader]
+		if j == nil {
+			// At least one batch comes whatever the limit, so a small remainder is as good as none.
+			j = &fetchJob{broker: t.src.leader, maxBytes: int32(min(int64(p.cfg.FetchBytes), max(room, 1<<20)))}
+			byBroker[t.src.leader] = j
+		}
+		t.fetching = true
+		j.wants = append(j.wants, fetchWant{part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq})
+	}
+	jobs := make([]fetchJob, 0, len(byBroker))
+	for _, j := range byBroker {
+		p.source.broker(j.broker).busy++
+		jobs = append(jobs, *j)
+	}
+	return jobs
+}
+
+func (j fetchJob) request(cfg *Config) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis = int32(cfg.FetchMaxWait.Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = j.maxBytes
+	if !cfg.ReadUncommitted {
+		req.IsolationLevel = 1
+	}
+	at := map[string]int{}
+	for _, w := range j.wants {
+		i, ok := at[w.tp.Topic]
+		if !ok {
+			rt := kmsg.NewFetchRequestTopic()
+			rt.Topic, rt.TopicID = w.tp.Topic, w.id
+			i = len(req.Topics)
+			at[w.tp.Topic] = i
+			req.Topics = append(req.Topics, rt)
+		}
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = w.tp.Partition, w.offset, min(j.maxBytes, 1<<20)
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+	}
+	return req
+}
+
+var errNoFetchAnswer = errors.New("mirror: the answer to a fetch has another form than expected")
+
+func (p *RecordPath) fetch(ctx context.Context, j fetchJob) {
+	answer, err := p.source.request(ctx, j.broker, j.request(&p.cfg))
+	resp, ok := answer.(*kmsg.FetchResponse)
+	if err == nil && !ok {
+		err = errNoFetchAnswer
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	byTP := map[TP]*kmsg.FetchResponseTopicPartition{}
+	if err == nil {
+		names := map[[16]byte]string{}
+		for _, w := range j.wants {
+			names[w.id] = w.tp.Topic
+		}
+		for i := range resp.Topics {
+			rt := &resp.Topics[i]
+			name := rt.Topic
+			if name == "" {
+				name = names[rt.TopicID]
+			}
+			for k := range rt.Partitions {
+				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
+			}
+		}
+	}
+	for _, w := range j.wants {
+		rp := byTP[w.tp]
+		if err != nil || rp == nil {
+			p.mu.Lock()
+			w.part.fetching = false
+			p.source.markDirty(w.tp.Topic)
+			p.mu.Unlock()
+			continue
+		}
+		p.fetched(ctx, w, rp, j.broker)
+	}
+	p.mu.Lock()
+	p.source.finished(j.broker, err)
+	p.mu.Unlock()
+	p.wake()
+}
+
+// fetched takes the answer for one partition.
+func (p *RecordPath) fetched(ctx context.Context, w fetchWant, rp *kmsg.FetchResponseTopicPartition, broker int32) {
+	t := w.part
+	if code := kerr.ErrorForCode(rp.ErrorCode); code != nil {
+		stop := p.fetchFault(ctx, w, code, broker)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		t.fetching = false
+		p.fetchFailed(t, w, stop, code)
+		return
+	}
+	d, err := decode(w.tp, rp, w.offset, !p.cfg.ReadUncommitted, p.decompressor)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.fetching = false
+	if t.state != running || t.fetchSeq != w.seq {
+		return
+	}
+	ends := Ends{LogStart: rp.LogStartOffset, HighWatermark: rp.HighWatermark, LastStable: rp.LastStableOffset}
+	if ends != t.ends {
+		t.ends = ends
+		p.tell(t, func(o Observer) { o.Seen(t.asg.Source, ends) })
+	}
+	if err != nil && d.next == w.offset {
+		p.metrics.failure("source", "decode", err)
+		p.fetchFailed(t, w, &Stop{
+			Reason: StopCorrupt, Offset: w.offset, Retry: true, Err: err,
+			Message: fmt.Sprintf("Partition %d of topic %s on the source cannot be read at offset %d: %s.", w.tp.Partition, w.tp.Topic, w.offset, err),
+		}, err)
+		return
+	}
+	// An error behind good batches comes again, at the head of the next answer.
+	t.fetchFailures = 0
+	p.worked(t, true)
+	p.enqueue(t, d)
+}
+
+// enqueue takes what was read; the lock is held.
+func (p *RecordPath) enqueue(t *part, d decoded) {
+	if d.next == t.fetchOffset {
+		return
+	}
+	t.fetchOffset = d.next
+	if len(d.records) > 0 {
+		var bytes int64
+		for _, r := range d.records {
+			bytes += r.size()
+		}
+		t.queue = append(t.queue, d.records...)
+		t.queuedBytes += bytes
+		p.addInFlight(bytes)
+		return
+	}
+	switch {
+	case len(t.queue) > 0: // the last batch made from the queue goes up to fetchOffset
+	case t.sending != nil && !t.sending.stale:
+		t.sending.next = d.next
+	default:
+		t.position = d.next
+		p.tell(t, func(o Observer) { o.Passed(t.asg.Source, d.next) })
+	}
+}
+
+// fetchFailed slows the partition down, or ends its reading with stop; the lock is held.
+func (p *RecordPath) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
+	if t.state != running || t.fetchSeq != w.seq {
+		return
+	}
+	if stop != nil {
+		t.fetchStop = stop
+		t.fetchSeq++
+		p.settle(t)
+		return
+	}
+	t.fetchFailures++
+	wait := min(time.Second, 50*time.Millisecond<<min(t.fetchFailures, 6))
+	t.fetchNotBefore = time.Now().Add(wait)
+	p.source.markDirty(w.tp.Topic)
+	p.wakeIn(wait)
+	if t.fetchFailures > 8 {
+		p.tellUnavailable(p.source, t, cause)
+	}
+}
+
+// fetchFault turns an error code into a stop, or nil when it is to be tried again with new metadata.
+func (p *RecordPath) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
+	p.metrics.failure("source", "fetch", code)
+	switch {
+	case errors.Is(code, kerr.OffsetOutOfRange):
+		evidence := map[string]any{"offset": w.offset}
+		bounds := "unknown bounds"
+		start, errStart := p.source.listOffset(ctx, broker, w.tp, -2, 0)
+		end, errEnd := p.source.listOffset(ctx, broker, w.tp, -1, 0)
+		if errStart == nil && errEnd == nil {
+			evidence["log_start"], evidence["log_end"] = start, end
+			bounds = fmt.Sprintf("the offsets %d to %d", start, end)
+		}
+		return &Stop{
+			Reason: StopOutOfRange, Offset: w.offset, Err: code, Evidence: evidence,
+			Message: fmt.Sprintf("Partition %d of topic %s on the source holds %s, not offset %d.", w.tp.Partition, w.tp.Topic, bounds, w.offset),
+		}
+	case errors.Is(code, kerr.TopicAuthorizationFailed):
+		return &Stop{
+			Reason: StopSourceRefused, Offset: -1, Retry: true, Err: code,
+			Message: fmt.Sprintf("The source denies reading topic %s.", w.tp.Topic),
+		}
+	case errors.Is(code, kerr.CorruptMessage):
+		return &Stop{
+			Reason: StopCorrupt, Offset: w.offset, Retry: true, Err: code,
+			Message: fmt.Sprintf("The source cannot read partition %d of topic %s at offset %d from its own disk.", w.tp.Partition, w.tp.Topic, w.offset),
+		}
+	}
+	return nil
+}
+
+// listOffset asks a partition's leader for an offset: the first at or behind timestamp, or -2 the start, -1 the end.
+func (s *side) listOffset(ctx context.Context, broker int32, tp TP, timestamp int64, isolation int8) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID, req.IsolationLevel = -1, isolation
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = tp.Topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = tp.Partition, timestamp
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	answer, err := s.request(ctx, broker, req)
+	if err != nil {
+		return 0, err
+	}
+	resp, ok := answer.(*kmsg.ListOffsetsResponse)
+	if !ok || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("mirror: the answer to ListOffsets has another form than expected")
+	}
+	got := resp.Topics[0].Partitions[0]
+	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
+}

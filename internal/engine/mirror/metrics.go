@@ -1,0 +1,89 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// metrics of one path. Labels are the flow and the source topic; partitions are left out, since there are too many.
+type metrics struct {
+	registry  prometheus.Registerer
+	records   *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+	latency   prometheus.Histogram
+	flying    prometheus.Gauge
+	failures  *prometheus.CounterVec
+	stops     *prometheus.CounterVec
+	collected []prometheus.Collector
+}
+
+func newMetrics(cfg Config) (*metrics, error) {
+	constant := prometheus.Labels{"flow": cfg.Flow}
+	m := &metrics{
+		registry: cfg.Registry,
+		records: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mirrorflow_records_total", Help: "Records acknowledged by the target.", ConstLabels: constant,
+		}, []string{"topic"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mirrorflow_bytes_total", Help: "Bytes of keys, values and headers acknowledged by the target, uncompressed.", ConstLabels: constant,
+		}, []string{"topic"}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "mirrorflow_replication_latency_seconds", Help: "From a record's timestamp to the target's acknowledgement, last record of each batch.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 12), ConstLabels: constant,
+		}),
+		flying: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "mirrorflow_in_flight_bytes", Help: "Bytes fetched and not yet acknowledged.", ConstLabels: constant,
+		}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mirrorflow_request_errors_total", Help: "Failed requests and refused partitions by side, operation and code.", ConstLabels: constant,
+		}, []string{"side", "operation", "code"}),
+		stops: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mirrorflow_partition_stops_total", Help: "Stops of single partitions by reason.", ConstLabels: constant,
+		}, []string{"reason"}),
+	}
+	if m.registry == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops} {
+		if err := m.registry.Register(c); err != nil {
+			m.close()
+			return nil, fmt.Errorf("register metrics of flow %s: %w", cfg.Flow, err)
+		}
+		m.collected = append(m.collected, c)
+	}
+	return m, nil
+}
+
+// close takes the metrics out of the registry, so that a later path of the flow can register.
+func (m *metrics) close() {
+	for _, c := range m.collected {
+		m.registry.Unregister(c)
+	}
+	m.collected = nil
+}
+
+func (m *metrics) inFlight(n int64) { m.flying.Set(float64(n)) }
+
+func (m *metrics) stop(r Reason) { m.stops.WithLabelValues(r.String()).Inc() }
+
+func (m *metrics) mirrored(topic string, records, bytes, lastTimestamp int64, now time.Time) {
+	m.records.WithLabelValues(topic).Add(float64(records))
+	m.bytes.WithLabelValues(topic).Add(float64(bytes))
+	if lastTimestamp >= 0 {
+		// Clocks differ: a record from the future counts as instant.
+		m.latency.Observe(max(0, float64(now.UnixMilli()-lastTimestamp)/1000))
+	}
+}
+
+func (m *metrics) failure(side, operation string, err error) {
+	code := "CONNECTION" // no answer of a broker
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		code = ke.Message
+	}
+	m.failures.WithLabelValues(side, operation, code).Inc()
+}

@@ -1,0 +1,350 @@
+package mirror
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+type partState int
+
+const (
+	running partState = iota
+	waiting           // stopped, tries again at retryAt
+	stopped           // waits for Assign
+	closing           // Unassign or Drain: acknowledges what is under way, starts nothing
+	closed
+)
+
+// unavailableAfter is how long a partition may be without a leader, or be refused for want of replicas, unseen.
+const unavailableAfter = 5 * time.Second
+
+// part is one assigned partition. All members are guarded by the path's lock.
+type part struct {
+	asg   Assignment
+	gen   uint64 // raised by each Assign: what belongs to an older one is dropped
+	state partState
+
+	// Reading. fetchOffset is the next to ask for; fetchSeq is raised whenever it is set anew, so that an answer to an
+	// older question is recognised.
+	src            view
+	fetchOffset    int64
+	fetchSeq       uint64
+	fetching       bool
+	fetchFailures  int
+	fetchNotBefore time.Time
+	fetchStop      *Stop // reading ended; told when all that was read before is acknowledged
+	ends           Ends
+
+	// Between. position: everything below is acknowledged or not to be mirrored.
+	queue       []record
+	queuedBytes int64
+	position    int64
+
+	// Writing. One batch at a time, so that nothing behind a failed record can be acknowledged before it.
+	tgt        view
+	sending    *sending
+	id         identity
+	hasID      bool
+	expect     int64 // target offset of the next record if nobody else writes; -1 unknown
+	maxBytes   int64 // learned from refusals
+	maxRecords int
+	foreignAt  time.Time
+
+	stop     *Stop // last one told and not yet over
+	retryAt  time.Time
+	attempts int
+	idle     chan struct{} // closed when a closing partition has nothing under way
+}
+
+// view is where a partition is on a side, by the metadata.
+type view struct {
+	min      uint64 // answers to metadata requests up to this number are too old
+	id       [16]byte
+	leader   int32 // -1: not known, or none
+	seen     bool  // an answer since min
+	badSince time.Time
+	otherID  time.Time // since when another id is seen
+}
+
+// sending is the batch under way.
+type sending struct {
+	records   []record
+	next      int64 // position once acknowledged
+	bytes     int64
+	id        identity
+	encoded   []byte
+	inRequest bool
+	uncertain bool // a request with it had no answer: it may be on the target
+	stale     bool // the partition was assigned anew meanwhile
+	failures  int
+	since     time.Time
+	notBefore time.Time
+}
+
+// reset starts the partition at an assignment. The path's lock is held.
+func (p *RecordPath) reset(t *part, a Assignment) {
+	p.dropQueue(t)
+	if s := t.sending; s != nil {
+		if s.inRequest {
+			s.stale = true
+		} else {
+			p.release(t)
+		}
+	}
+	keep := t.sending
+	*t = part{
+		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, sending: keep,
+		fetchOffset: a.Start, position: a.Start, expect: -1, maxBytes: p.cfg.BatchBytes, maxRecords: math.MaxInt,
+		ends: Ends{-1, -1, -1}, id: t.id, idle: t.idle,
+		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
+		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
+	}
+	p.source.markDirty(a.Source.Topic)
+	p.target.markDirty(a.Target.Topic)
+}
+
+// dropQueue forgets what was read and not sent; it will be read again.
+func (p *RecordPath) dropQueue(t *part) {
+	p.addInFlight(-t.queuedBytes)
+	t.queue, t.queuedBytes = nil, 0
+	t.fetchOffset = t.position
+	if t.sending != nil && !t.sending.stale {
+		t.fetchOffset = t.sending.next
+	}
+	t.fetchSeq++
+	t.fetchStop = nil
+}
+
+// release ends the batch under way, acknowledged or not.
+func (p *RecordPath) release(t *part) {
+	p.addInFlight(-t.sending.bytes)
+	t.sending = nil
+	p.settle(t)
+}
+
+// settle does what waits for a partition's last acknowledgement.
+func (p *RecordPath) settle(t *part) {
+	if t.sending != nil || len(t.queue) > 0 {
+		return
+	}
+	if t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+	if s := t.fetchStop; s != nil && t.state == running {
+		t.fetchStop = nil
+		p.stopPart(t, *s)
+	}
+}
+
+// stopPart stops a partition and tells so; with s.Retry it tries again by itself.
+func (p *RecordPath) stopPart(t *part, s Stop) {
+	if t.state == closed {
+		return
+	}
+	wasClosing := t.state == closing
+	t.state = stopped
+	if s.Retry {
+		t.state = waiting
+		wait := min(p.cfg.RetryMax, p.cfg.RetryMin<<min(t.attempts, 16))
+		t.retryAt = time.Now().Add(wait)
+		p.wakeIn(wait)
+	}
+	if wasClosing {
+		t.state = closing
+	}
+	t.attempts++
+	p.dropQueue(t)
+	if t.sending != nil && !t.sending.inRequest {
+		p.addInFlight(-t.sending.bytes)
+		t.sending = nil
+	} else if t.sending != nil {
+		t.sending.stale = true
+	}
+	t.fetchOffset = t.position
+	p.tellStopped(t, s)
+	p.settle(t)
+}
+
+func (p *RecordPath) tellStopped(t *part, s Stop) {
+	if s.Evidence == nil {
+		s.Evidence = map[string]any{}
+	}
+	t.stop = &s
+	p.metrics.stop(s.Reason)
+	p.cfg.Logger.Info("partition stopped", "topic", t.asg.Source.Topic, "partition", t.asg.Source.Partition,
+		"reason", s.Reason.String(), "offset", s.Offset, "retry", s.Retry, "error", s.Message)
+	p.tell(t, func(o Observer) { o.Stopped(t.asg.Source, s) })
+}
+
+// worked notes that the side on which the partition had stopped works again.
+func (p *RecordPath) worked(t *part, onSource bool) {
+	if t.stop == nil || t.state != running || t.stop.Reason.onSource() != onSource {
+		return
+	}
+	t.stop, t.attempts = nil, 0
+	p.tell(t, func(o Observer) { o.Resumed(t.asg.Source) })
+}
+
+func (r Reason) onSource() bool {
+	switch r {
+	case StopOutOfRange, StopRecreated, StopSourceMissing, StopSourceRefused, StopCorrupt, StopSourceUnavailable:
+		return true
+	}
+	return false
+}
+
+// retry starts a partition again whose back-off is over.
+func (p *RecordPath) retry(t *part) {
+	t.state = running
+	t.fetchNotBefore = time.Time{}
+	t.src.refresh(p.source.asked)
+	t.tgt.refresh(p.target.asked)
+	p.source.markDirty(t.asg.Source.Topic)
+	p.target.markDirty(t.asg.Target.Topic)
+}
+
+func (v *view) refresh(asked uint64) {
+	*v = view{min: asked, id: v.id, leader: -1}
+}
+
+// tell queues a call of the observer that is dropped when the partition is assigned anew before.
+func (p *RecordPath) tell(t *part, f func(Observer)) {
+	gen := t.gen
+	p.events.push(func() {
+		p.mu.Lock()
+		current := t.gen == gen
+		p.mu.Unlock()
+		if current {
+			f(p.cfg.Observer)
+		}
+	})
+}
+
+// resolveAll applies new metadata of a side to all partitions. The path's lock is held.
+func (p *RecordPath) resolveAll(s *side) {
+	now := time.Now()
+	for _, t := range p.order {
+		p.resolve(s, t, now)
+	}
+}
+
+func (p *RecordPath) resolve(s *side, t *part, now time.Time) {
+	onSource := s == p.source
+	v, tp := &t.tgt, t.asg.Target
+	if onSource {
+		v, tp = &t.src, t.asg.Source
+	}
+	if t.state == stopped || t.state == waiting || t.state == closed || onSource && (t.fetchStop != nil || t.state == closing) {
+		return
+	}
+	tm := s.topics[tp.Topic]
+	if tm == nil || tm.answered <= v.min {
+		s.dirty[tp.Topic] = true
+		return
+	}
+	v.seen = true
+	leader, known := tm.leaders[tp.Partition]
+	var zero [16]byte
+	switch {
+	case tm.err == kerr.TopicAuthorizationFailed:
+		v.leader = -1
+		p.stopSide(t, onSource, Stop{
+			Reason: pick(onSource, StopSourceRefused, StopTargetDenied), Offset: -1, Retry: true, Err: tm.err,
+			Message: fmt.Sprintf("The %s refuses access to topic %s: %s.", s.name, tp.Topic, tm.err),
+		})
+	case tm.err == kerr.UnknownTopicOrPartition || tm.err == kerr.InvalidTopicException || tm.err == nil && !known:
+		v.leader = -1
+		if v.badSince.IsZero() {
+			v.badSince = now
+		}
+		if now.Sub(v.badSince) < p.cfg.MissingGrace {
+			s.dirty[tp.Topic] = true
+			return
+		}
+		what := "topic " + tp.Topic
+		if known || tm.err == nil {
+			what = fmt.Sprintf("partition %d of topic %s", tp.Partition, tp.Topic)
+		}
+		p.stopSide(t, onSource, Stop{
+			Reason: pick(onSource, StopSourceMissing, StopTargetMissing), Offset: -1, Retry: onSource, Err: tm.err,
+			Message:  fmt.Sprintf("The %s has no %s.", s.name, what),
+			Evidence: map[string]any{"partitions": len(tm.leaders)},
+		})
+	case tm.err != nil:
+		v.leader = -1
+		p.unavailable(s, t, v, now, tm.err)
+	case v.id != zero && tm.id != zero && v.id != tm.id:
+		// One broker of several may answer from before the change: only what two answers say counts.
+		if v.otherID.IsZero() {
+			v.otherID = now
+		}
+		if now.Sub(v.otherID) < 300*time.Millisecond {
+			s.dirty[tp.Topic] = true
+			return
+		}
+		v.leader = -1
+		p.stopSide(t, onSource, Stop{
+			Reason: pick(onSource, StopRecreated, StopTargetMissing), Offset: t.position,
+			Message: fmt.Sprintf("Topic %s on the %s was deleted and created again: its id was %s and is %s.", tp.Topic, s.name,
+				topicID(v.id), topicID(tm.id)),
+			Evidence: map[string]any{"old_topic_id": topicID(v.id), "new_topic_id": topicID(tm.id), "position": t.position, "recreated": true},
+		})
+	case leader < 0:
+		v.leader = -1
+		p.unavailable(s, t, v, now, kerr.LeaderNotAvailable)
+	default:
+		if v.id == zero {
+			v.id = tm.id
+		}
+		v.leader, v.badSince, v.otherID = leader, time.Time{}, time.Time{}
+	}
+}
+
+// unavailable notes that a partition has no leader, asks again, and tells after a while.
+func (p *RecordPath) unavailable(s *side, t *part, v *view, now time.Time, err error) {
+	s.dirty[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
+	if v.badSince.IsZero() {
+		v.badSince = now
+	}
+	if now.Sub(v.badSince) >= unavailableAfter {
+		p.tellUnavailable(s, t, err)
+	}
+}
+
+func (p *RecordPath) tellUnavailable(s *side, t *part, err error) {
+	onSource := s == p.source
+	reason := pick(onSource, StopSourceUnavailable, StopTargetUnavailable)
+	if t.stop != nil || t.state != running {
+		return
+	}
+	tp := pick(onSource, t.asg.Source, t.asg.Target)
+	p.tellStopped(t, Stop{
+		Reason: reason, Offset: t.position, Retry: true, Err: err,
+		Message: fmt.Sprintf("The %s does not serve partition %d of topic %s: %s.", s.name, tp.Partition, tp.Topic, err),
+	})
+}
+
+// stopSide stops a partition for a reason found in the metadata. What was read before a fault of the source is still
+// written; a fault of the target ends both.
+func (p *RecordPath) stopSide(t *part, onSource bool, s Stop) {
+	if !onSource {
+		p.stopPart(t, s)
+		return
+	}
+	t.fetchStop = &s
+	t.fetchSeq++
+	p.settle(t)
+}
+
+func topicID(id [16]byte) string { return fmt.Sprintf("%x", id[:]) }
+
+func pick[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}

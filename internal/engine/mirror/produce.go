@@ -1,0 +1,466 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// requestsPerBroker Produce requests are under way at a target broker; a partition is in one of them only.
+	requestsPerBroker = 3
+	requestBytes      = 8 << 20
+	// produceTimeout is how long the target waits for its replicas.
+	produceTimeout = 15 * time.Second
+	// producerStateAge is below producer.id.expiration.ms: brokers age what they know of a producer by the timestamps of its
+	// records, so that behind older ones an exact resend may not be recognised.
+	producerStateAge = 20 * time.Hour
+)
+
+// produceJob is one Produce request to one broker. Its partitions' batches are marked inRequest.
+type produceJob struct {
+	broker int32
+	bytes  int64
+	sends  []produceSend
+	// verify: the one batch of the job may be on the target already; look before it is sent again.
+	verify bool
+}
+
+type produceSend struct {
+	part  *part
+	batch *sending
+	tp    TP
+	id    [16]byte
+}
+
+func (p *RecordPath) produceLoop(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		jobs := p.produceJobs(ctx, time.Now())
+		p.mu.Unlock()
+		for _, j := range jobs {
+			if j.verify {
+				p.group.Go(func() { p.verify(ctx, j) })
+			} else {
+				p.group.Go(func() { p.produce(ctx, j) })
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wakeProduce:
+		}
+	}
+}
+
+// produceJobs makes requests of what is ready; the lock is held.
+func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJob {
+	open := map[int32]*produceJob{}
+	var jobs []produceJob
+	for i := range p.order {
+		t := p.order[(i+p.turn)%len(p.order)]
+		if t.state != running && t.state != closing || t.tgt.leader < 0 {
+			continue
+		}
+		b := p.target.broker(t.tgt.leader)
+		if now.Before(b.notBefore) {
+			continue
+		}
+		s := t.sending
+		switch {
+		case s != nil && (s.inRequest || now.Before(s.notBefore)):
+			continue
+		case s == nil && (len(t.queue) == 0 || t.state != running):
+			continue
+		case open[t.tgt.leader] == nil && b.busy >= requestsPerBroker:
+			continue
+		case s == nil && !p.identify(ctx, t, now):
+			continue
+		}
+		if s == nil {
+			s = p.takeBatch(t, now)
+		}
+		s.inRequest = true
+		send := produceSend{part: t, batch: s, tp: t.asg.Target, id: t.tgt.id}
+		if s.uncertain && s.oldest() < now.Add(-producerStateAge).UnixMilli() {
+			b.busy++
+			jobs = append(jobs, produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true})
+			continue
+		}
+		j := open[t.tgt.leader]
+		if j == nil {
+			b.busy++
+			j = &produceJob{broker: t.tgt.leader}
+			open[t.tgt.leader] = j
+		}
+		j.sends = append(j.sends, send)
+		if j.bytes += s.bytes; j.bytes >= requestBytes {
+			jobs = append(jobs, *j)
+			delete(open, t.tgt.leader)
+		}
+	}
+	for _, j := range open {
+		jobs = append(jobs, *j)
+	}
+	return jobs
+}
+
+func (s *sending) oldest() int64 {
+	oldest := s.records[0].ts
+	for _, r := range s.records {
+		oldest = min(oldest, r.ts)
+	}
+	return oldest
+}
+
+// takeBatch moves the head of the queue into a batch; the lock is held.
+func (p *RecordPath) takeBatch(t *part, now time.Time) *sending {
+	n, bytes := 0, int64(0)
+	for n < len(t.queue) && n < t.maxRecords {
+		size := t.queue[n].size()
+		if n > 0 && (bytes+size > t.maxBytes || n >= 1<<20) {
+			break
+		}
+		bytes += size
+		n++
+	}
+	s := &sending{records: t.queue[:n:n], bytes: bytes, id: t.id, since: now}
+	t.queue = t.queue[n:]
+	t.queuedBytes -= bytes
+	if len(t.queue) == 0 {
+		t.queue = nil
+		s.next = t.fetchOffset
+	} else {
+		s.next = s.records[n-1].offset + 1
+	}
+	t.sending = s
+	return s
+}
+
+// identify gives the partition a producer identity that it has not used before, or asks the target for one. The lock is
+// held.
+func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool {
+	switch {
+	case t.hasID:
+		return true
+	case p.hasIDs && (p.ids.pid < 0 || p.ids.pid != t.id.pid || p.ids.epoch != t.id.epoch):
+		t.id, t.hasID = p.ids, true
+		return true
+	case !p.askingID && !now.Before(p.idsAfter):
+		p.askingID = true
+		p.group.Go(func() { p.askIdentity(ctx) })
+	}
+	return false
+}
+
+func (p *RecordPath) askIdentity(ctx context.Context) {
+	reqCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	mark := p.target.health.begin(time.Now())
+	resp, err := req.RequestWith(reqCtx, p.target.client)
+	p.target.end(mark, err)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askingID = false
+	switch {
+	case err == nil:
+		p.ids, p.hasIDs = identity{pid: resp.ProducerID, epoch: resp.ProducerEpoch}, true
+	case errors.Is(err, kerr.ClusterAuthorizationFailed):
+		// Before 3.0, idempotent writing needs a right of its own. Without it a lost answer may cost a duplicate.
+		p.cfg.Logger.Warn("the target denies idempotent writes", "error", err)
+		p.ids, p.hasIDs = identity{pid: -1, epoch: -1, seq: -1}, true
+	default:
+		p.metrics.failure("target", "producer_id", err)
+		p.idsAfter = time.Now().Add(300 * time.Millisecond)
+		p.wakeIn(300 * time.Millisecond)
+	}
+	notify(p.wakeProduce)
+}
+
+var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
+
+func (p *RecordPath) produce(ctx context.Context, j produceJob) {
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks = -1
+	req.TimeoutMillis = int32(produceTimeout.Milliseconds())
+	at, names := map[string]int{}, map[[16]byte]string{}
+	for _, s := range j.sends {
+		if s.batch.encoded == nil {
+			s.batch.encoded = p.codecs.encode(s.batch.records, s.batch.id)
+		}
+		i, ok := at[s.tp.Topic]
+		if !ok {
+			rt := kmsg.NewProduceRequestTopic()
+			rt.Topic, rt.TopicID = s.tp.Topic, s.id
+			i = len(req.Topics)
+			at[s.tp.Topic], names[s.id] = i, s.tp.Topic
+			req.Topics = append(req.Topics, rt)
+		}
+		rp := kmsg.NewProduceRequestTopicPartition()
+		rp.Partition, rp.Records = s.tp.Partition, s.batch.encoded
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+	}
+	answer, err := p.target.request(ctx, j.broker, req)
+	resp, ok := answer.(*kmsg.ProduceResponse)
+	if err == nil && !ok {
+		err = errNoProduceAnswer
+	}
+	byTP := map[TP]*kmsg.ProduceResponseTopicPartition{}
+	if err == nil {
+		for i := range resp.Topics {
+			rt := &resp.Topics[i]
+			name := rt.Topic
+			if name == "" {
+				name = names[rt.TopicID]
+			}
+			for k := range rt.Partitions {
+				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
+			}
+		}
+	}
+	var limits map[string]string
+	for _, s := range j.sends {
+		if rp := byTP[s.tp]; rp != nil && tooLarge(kerr.ErrorForCode(rp.ErrorCode)) && limits[s.tp.Topic] == "" {
+			if limits == nil {
+				limits = map[string]string{}
+			}
+			limits[s.tp.Topic] = p.target.topicConfig(ctx, s.tp.Topic, "max.message.bytes")
+		}
+	}
+	p.mu.Lock()
+	p.target.finished(j.broker, err)
+	for _, s := range j.sends {
+		p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
+	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+func tooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
+// produced takes the answer for one partition; the lock is held.
+func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.ProduceResponseTopicPartition, err error, limit string) {
+	t, b := s.part, s.batch
+	b.inRequest = false
+	if t.sending != b { // removed meanwhile
+		return
+	}
+	if b.stale {
+		p.release(t)
+		return
+	}
+	if err == nil && rp == nil {
+		err = errNoProduceAnswer
+	}
+	if err != nil {
+		b.uncertain = true
+		p.resendLater(t, err)
+		return
+	}
+	code := kerr.ErrorForCode(rp.ErrorCode)
+	if code != nil {
+		p.metrics.failure("target", "produce", code)
+	}
+	switch {
+	case code == nil:
+		p.acknowledge(t, rp.BaseOffset)
+	case errors.Is(code, kerr.OutOfOrderSequenceNumber), errors.Is(code, kerr.UnknownProducerID), errors.Is(code, kerr.InvalidProducerEpoch),
+		errors.Is(code, kerr.InvalidProducerIDMapping), errors.Is(code, kerr.DuplicateSequenceNumber), errors.Is(code, kerr.ProducerFenced):
+		p.renumber(ctx, t, code)
+	case tooLarge(code):
+		p.refused(t, rp, code, limit)
+	case errors.Is(code, kerr.InvalidRecord), errors.Is(code, kerr.InvalidTimestamp), errors.Is(code, kerr.UnsupportedCompressionType),
+		errors.Is(code, kerr.UnsupportedForMessageFormat), errors.Is(code, kerr.PolicyViolation), errors.Is(code, kerr.InvalidTopicException),
+		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3:
+		p.refused(t, rp, code, "")
+	case errors.Is(code, kerr.TopicAuthorizationFailed), errors.Is(code, kerr.ClusterAuthorizationFailed):
+		p.stopPart(t, Stop{
+			Reason: StopTargetDenied, Offset: t.position, Retry: true, Err: code,
+			Message: fmt.Sprintf("The target denies writing to topic %s: %s.", t.asg.Target.Topic, code),
+		})
+	default:
+		b.uncertain = b.uncertain || errors.Is(code, kerr.RequestTimedOut) || errors.Is(code, kerr.NotEnoughReplicasAfterAppend) ||
+			errors.Is(code, kerr.UnknownServerError) || errors.Is(code, kerr.NetworkException)
+		p.resendLater(t, code)
+	}
+}
+
+// resendLater keeps the batch, unchanged, for another attempt; the lock is held.
+func (p *RecordPath) resendLater(t *part, cause error) {
+	b := t.sending
+	b.failures++
+	wait := min(2*time.Second, 50*time.Millisecond<<min(b.failures, 6))
+	now := time.Now()
+	b.notBefore = now.Add(wait)
+	p.target.markDirty(t.asg.Target.Topic)
+	p.wakeIn(wait)
+	if now.Sub(b.since) < unavailableAfter {
+		return
+	}
+	if len(t.queue) > 0 {
+		// Others may use the budget better; this will be read again.
+		p.dropQueue(t)
+	}
+	var ke *kerr.Error
+	if errors.As(cause, &ke) {
+		p.tellUnavailable(p.target, t, cause)
+	}
+}
+
+// acknowledge takes the batch under way as written from base on; the lock is held.
+func (p *RecordPath) acknowledge(t *part, base int64) {
+	b := t.sending
+	spans, bytes := spansOf(b.records, base)
+	n := int64(len(b.records))
+	if t.expect >= 0 && base != t.expect {
+		p.foreign(t, base)
+	}
+	t.expect = base + n
+	if t.hasID && t.id.pid >= 0 {
+		t.id.seq = int32((int64(b.id.seq) + n) & 0x7fffffff)
+	}
+	if t.maxRecords < 1<<20 {
+		t.maxRecords *= 2
+	}
+	t.position = b.next
+	next := b.next
+	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.records[n-1].ts, time.Now())
+	p.tell(t, func(o Observer) {
+		o.Mirrored(t.asg.Source, spans)
+		o.Passed(t.asg.Source, next)
+	})
+	p.worked(t, false)
+	p.release(t)
+}
+
+// spansOf pairs source offsets with the consecutive target offsets from base on.
+func spansOf(records []record, base int64) (spans []Span, bytes int64) {
+	for i, r := range records {
+		size := int64(len(r.body))
+		bytes += size
+		if k := len(spans) - 1; k >= 0 && spans[k].Source+spans[k].Count == r.offset {
+			spans[k].Count++
+			spans[k].Bytes += size
+			spans[k].LastTimestamp = r.ts
+			continue
+		}
+		spans = append(spans, Span{
+			Source: r.offset, Target: base + int64(i), Count: 1, Bytes: size, FirstTimestamp: r.ts, LastTimestamp: r.ts,
+		})
+	}
+	return spans, bytes
+}
+
+// foreign tells that the target holds records of somebody else, or lost some of ours; the lock is held.
+func (p *RecordPath) foreign(t *part, base int64) {
+	now := time.Now()
+	if now.Sub(t.foreignAt) < 10*time.Second {
+		return
+	}
+	t.foreignAt = now
+	message := fmt.Sprintf("%d records in partition %d of topic %s on the target were not written by this flow.",
+		base-t.expect, t.asg.Target.Partition, t.asg.Target.Topic)
+	if base < t.expect {
+		message = fmt.Sprintf("Partition %d of topic %s on the target lost its records from offset %d to %d.",
+			t.asg.Target.Partition, t.asg.Target.Topic, base, t.expect)
+	}
+	s := Stop{
+		Reason: StopForeign, Offset: t.position, Retry: true, Message: message,
+		Evidence: map[string]any{"expected_target_offset": t.expect, "target_offset": base},
+	}
+	p.metrics.stop(s.Reason)
+	p.tell(t, func(o Observer) { o.Stopped(t.asg.Source, s) })
+}
+
+// refused looks for the record that the target does not take: the batch is made smaller until it is alone. The target
+// took nothing of the batch, so its sequence numbers are free. The lock is held.
+func (p *RecordPath) refused(t *part, rp *kmsg.ProduceResponseTopicPartition, code error, limit string) {
+	b := t.sending
+	n := len(b.records)
+	if n > 1 {
+		if tooLarge(code) {
+			t.maxBytes = max(b.bytes/2, 1)
+			t.maxRecords = n / 2
+		} else {
+			t.maxRecords = n / 2
+			for _, e := range rp.ErrorRecords {
+				if k := int(e.RelativeOffset); k >= 0 && k < n {
+					t.maxRecords = min(t.maxRecords, max(k, 1))
+				}
+			}
+		}
+		p.putBack(t)
+		return
+	}
+	r := b.records[0]
+	why := code.Error()
+	if rp.ErrorMessage != nil && *rp.ErrorMessage != "" {
+		why = *rp.ErrorMessage
+	}
+	for _, e := range rp.ErrorRecords {
+		if e.ErrorMessage != nil && *e.ErrorMessage != "" {
+			why = *e.ErrorMessage
+		}
+	}
+	evidence := map[string]any{
+		"offset": r.offset, "bytes": len(r.body), "batch_bytes": len(b.encoded), "timestamp": r.ts, "target_topic": t.asg.Target.Topic, "answer": why,
+	}
+	stop := Stop{Reason: StopRefused, Offset: r.offset, Retry: true, Err: code, Evidence: evidence}
+	stop.Message = fmt.Sprintf("The target refuses the record at offset %d of partition %d of topic %s: %s.", r.offset,
+		t.asg.Source.Partition, t.asg.Source.Topic, why)
+	if tooLarge(code) {
+		stop.Reason = StopTooLarge
+		if limit == "" {
+			limit = "unknown"
+		}
+		evidence["limit"], evidence["limit_name"] = limit, "max.message.bytes"
+		stop.Message = fmt.Sprintf("The record at offset %d of partition %d of topic %s takes %d bytes in a batch of its own; topic %s on the target allows %s (max.message.bytes).",
+			r.offset, t.asg.Source.Partition, t.asg.Source.Topic, len(b.encoded), t.asg.Target.Topic, limit)
+	}
+	t.maxRecords, t.maxBytes = 1, p.cfg.BatchBytes
+	p.stopPart(t, stop)
+}
+
+// putBack returns the batch under way to the head of the queue; the lock is held.
+func (p *RecordPath) putBack(t *part) {
+	b := t.sending
+	if len(t.queue) == 0 {
+		// What was passed behind the batch is in fetchOffset still.
+		t.fetchOffset = max(t.fetchOffset, b.next)
+	}
+	t.queue = append(b.records[:len(b.records):len(b.records)], t.queue...)
+	t.queuedBytes += b.bytes
+	t.sending = nil
+	notify(p.wakeProduce)
+}
+
+// topicConfig reads one setting of a topic, "" when it cannot.
+func (s *side) topicConfig(ctx context.Context, topic, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	rr := kmsg.NewDescribeConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName, rr.ConfigNames = kmsg.ConfigResourceTypeTopic, topic, []string{name}
+	req.Resources = append(req.Resources, rr)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil || len(resp.Resources) != 1 {
+		return ""
+	}
+	for _, c := range resp.Resources[0].Configs {
+		if c.Name == name && c.Value != nil {
+			return *c.Value
+		}
+	}
+	return ""
+}

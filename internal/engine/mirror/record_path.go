@@ -1,0 +1,259 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// RecordPath is a Path that reads records and writes them again in batches of its own, with the codec they had. It uses
+// kgo for connections and metadata, and speaks Fetch and Produce itself: kgo's consumer and producer hide the answers on
+// which the promises rest (what lies between records, which record was refused, what a lost answer may have meant).
+//
+// Each partition has one batch under way, numbered by an idempotent producer, and sent again unchanged until the target
+// has answered: order holds, and an append of which the answer was lost is recognised by the target.
+//
+// All methods are safe for concurrent use. Run must be called once; it closes the clients.
+type RecordPath struct {
+	cfg            Config
+	source, target *side
+	events         *dispatcher
+	metrics        *metrics
+	codecs         codecs
+	decompressor   kgo.Decompressor
+	group          sync.WaitGroup
+	inFlight       atomic.Int64
+	wakeFetch      chan struct{}
+	wakeProduce    chan struct{}
+	wakeCheck      chan struct{}
+
+	mu       sync.Mutex
+	parts    map[TP]*part
+	order    []*part // of parts; fetching starts at another one each time
+	turn     int
+	ids      identity // for partitions that have none of their own yet
+	hasIDs   bool
+	askingID bool
+	idsAfter time.Time
+}
+
+// NewRecordPath makes a path; it connects when it runs.
+func NewRecordPath(cfg Config) (*RecordPath, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &RecordPath{
+		cfg: cfg, events: newDispatcher(), metrics: m, parts: map[TP]*part{}, decompressor: kgo.DefaultDecompressor(),
+		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
+	}
+	if p.codecs, err = newCodecs(); err != nil {
+		return nil, err
+	}
+	p.source, p.target = newSide(p, "source"), newSide(p, "target")
+	common := []kgo.Opt{
+		kgo.MetadataMinAge(100 * time.Millisecond), kgo.DialTimeout(5 * time.Second), kgo.RequestRetries(3),
+		kgo.BrokerMaxReadBytes(1 << 30), kgo.BrokerMaxWriteBytes(1 << 30), kgo.ConnIdleTimeout(time.Minute),
+	}
+	opts, err := cfg.Source.Options(cfg.ClientID+"|replication-consumer", cfg.Logger, &p.source.health)
+	if err != nil {
+		return nil, err
+	}
+	if p.source.client, err = kgo.NewClient(append(opts, common...)...); err != nil {
+		return nil, err
+	}
+	opts, err = cfg.Target.Options(cfg.ClientID+"|replication-producer", cfg.Logger, &p.target.health)
+	if err == nil {
+		p.target.client, err = kgo.NewClient(append(opts, common...)...)
+	}
+	if err != nil {
+		p.source.client.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func newSide(p *RecordPath, name string) *side {
+	return &side{
+		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
+		brokers: map[int32]*brokerState{},
+	}
+}
+
+// Run implements Path.
+func (p *RecordPath) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dispatched := make(chan struct{})
+	eventsCtx, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(dispatched)
+		p.events.run(eventsCtx)
+	}()
+	p.group.Go(func() { p.source.metadataLoop(ctx) })
+	p.group.Go(func() { p.target.metadataLoop(ctx) })
+	p.group.Go(func() { p.checkLoop(ctx) })
+	p.group.Go(func() { p.fetchLoop(ctx) })
+	p.group.Go(func() { p.produceLoop(ctx) })
+	<-ctx.Done()
+	p.group.Wait()
+	p.source.client.Close()
+	p.target.client.Close()
+	stopEvents()
+	<-dispatched
+	p.mu.Lock()
+	p.remove(p.order...)
+	p.mu.Unlock()
+	p.metrics.close()
+	return nil
+}
+
+// checkLoop does what goes by time: retries that are due, sides that fall silent.
+func (p *RecordPath) checkLoop(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-p.wakeCheck:
+		}
+		now := time.Now()
+		p.source.check(ctx, now)
+		p.target.check(ctx, now)
+		p.mu.Lock()
+		for _, t := range p.order {
+			if t.state == waiting && !now.Before(t.retryAt) {
+				p.retry(t)
+			}
+		}
+		p.mu.Unlock()
+		p.wake()
+	}
+}
+
+func (p *RecordPath) wake() {
+	notify(p.wakeFetch)
+	notify(p.wakeProduce)
+}
+
+func (p *RecordPath) wakeIn(d time.Duration) {
+	time.AfterFunc(d, func() {
+		notify(p.wakeCheck)
+		p.wake()
+	})
+}
+
+// InFlight implements Path.
+func (p *RecordPath) InFlight() int64 { return p.inFlight.Load() }
+
+func (p *RecordPath) addInFlight(n int64) {
+	if n != 0 {
+		p.metrics.inFlight(p.inFlight.Add(n))
+	}
+}
+
+// Assign implements Path.
+func (p *RecordPath) Assign(as []Assignment) {
+	p.mu.Lock()
+	for _, a := range as {
+		t := p.parts[a.Source]
+		if t == nil {
+			t = &part{}
+			p.parts[a.Source] = t
+			p.order = append(p.order, t)
+		}
+		p.reset(t, a)
+	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// Unassign implements Path. Partitions that are not assigned are passed over. When ctx ends first, the partitions are
+// given up all the same and the error says so: what was under way may or may not be on the target.
+func (p *RecordPath) Unassign(ctx context.Context, source []TP) error {
+	p.mu.Lock()
+	var parts []*part
+	for _, tp := range source {
+		if t := p.parts[tp]; t != nil {
+			parts = append(parts, t)
+		}
+	}
+	return p.finish(ctx, parts, true)
+}
+
+// Drain implements Path. The partitions stay known; an Assign starts them again.
+func (p *RecordPath) Drain(ctx context.Context) error {
+	p.mu.Lock()
+	return p.finish(ctx, slices.Clone(p.order), false)
+}
+
+// finish ends reading and waits for the batches under way. It is called with the lock held and returns without.
+func (p *RecordPath) finish(ctx context.Context, parts []*part, remove bool) error {
+	var idle []chan struct{}
+	for _, t := range parts {
+		t.state = closing
+		p.dropQueue(t)
+		if t.sending != nil {
+			if t.idle == nil {
+				t.idle = make(chan struct{})
+			}
+			idle = append(idle, t.idle)
+		}
+	}
+	p.mu.Unlock()
+	p.wake()
+	var err error
+	for _, ch := range idle {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if flushErr := p.events.flush(ctx); err == nil {
+		err = flushErr
+	}
+	p.mu.Lock()
+	if remove {
+		// One that was assigned anew meanwhile stays.
+		p.remove(slices.DeleteFunc(parts, func(t *part) bool { return t.state != closing })...)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return errors.Join(errors.New("mirror: records under way were not acknowledged in time"), err)
+	}
+	return nil
+}
+
+// remove forgets partitions; the lock is held.
+func (p *RecordPath) remove(parts ...*part) {
+	for _, t := range parts {
+		p.dropQueue(t)
+		if s := t.sending; s != nil {
+			p.addInFlight(-s.bytes)
+			t.sending = nil
+		}
+		t.state = closed
+		delete(p.parts, t.asg.Source)
+	}
+	p.order = slices.DeleteFunc(slices.Clone(p.order), func(t *part) bool { return t.state == closed })
+}
+
+// topicsOf is the set of topics of a side that are assigned; the lock is held.
+func (p *RecordPath) topicsOf(s *side) map[string]bool {
+	used := map[string]bool{}
+	for _, t := range p.order {
+		used[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
+	}
+	return used
+}

@@ -1,0 +1,126 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// renumber answers a target that does not know the partition's sequence: it lost its producer state, or its end. A batch
+// whose fate is known goes out again under a new identity; for one that may be there, the target is asked first. The
+// lock is held.
+func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
+	p.cfg.Logger.Info("target lost producer state", "topic", t.asg.Target.Topic, "partition", t.asg.Target.Partition,
+		"pid", t.sending.id.pid, "sequence", t.sending.id.seq, "expected_offset", t.expect, "error", code)
+	if t.sending.uncertain || errors.Is(code, kerr.DuplicateSequenceNumber) {
+		t.sending.uncertain = true
+		if t.expect >= 0 {
+			t.sending.inRequest = true
+			send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
+			p.target.broker(t.tgt.leader).busy++
+			job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true}
+			p.group.Go(func() { p.verify(ctx, job) })
+			return
+		}
+	}
+	p.startAnew(t)
+}
+
+// startAnew sends the batch under way again under an identity that the partition has not used; the lock is held.
+func (p *RecordPath) startAnew(t *part) {
+	t.hasID = false
+	p.putBack(t)
+}
+
+// verify looks at the target's log for a batch that may be there, and acknowledges it or sends it again.
+func (p *RecordPath) verify(ctx context.Context, j produceJob) {
+	s := j.sends[0]
+	p.mu.Lock()
+	expect := s.part.expect
+	p.mu.Unlock()
+	found := false
+	base := int64(-1)
+	var err error
+	if expect >= 0 {
+		base, found, err = p.findBatch(ctx, j.broker, s, expect)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.wake()
+	p.target.finished(j.broker, transportError(err))
+	t, b := s.part, s.batch
+	b.inRequest = false
+	switch {
+	case t.sending != b:
+	case b.stale:
+		p.release(t)
+	case found:
+		p.acknowledge(t, base)
+	case err != nil && !errors.Is(err, kerr.OffsetOutOfRange) && !errors.Is(err, kerr.TopicAuthorizationFailed):
+		p.resendLater(t, err)
+	default:
+		// It is not there (or we may not look): the old identity may be unknown by now, a new one is always taken.
+		p.startAnew(t)
+	}
+}
+
+func transportError(err error) error {
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		return nil
+	}
+	return err
+}
+
+// findBatch looks for the batch from offset from on; it reads headers only, up to the log's end.
+func (p *RecordPath) findBatch(ctx context.Context, broker int32, s produceSend, from int64) (base int64, found bool, err error) {
+	for {
+		req := kmsg.NewPtrFetchRequest()
+		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, 1<<20
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic, rt.TopicID = s.tp.Topic, s.id
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = s.tp.Partition, from, 1<<20
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		answer, err := p.target.request(ctx, broker, req)
+		if err != nil {
+			return 0, false, err
+		}
+		resp, ok := answer.(*kmsg.FetchResponse)
+		if !ok {
+			return 0, false, errNoFetchAnswer
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return 0, false, err
+		}
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return 0, false, errNoFetchAnswer
+		}
+		got := resp.Topics[0].Partitions[0]
+		if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+			return 0, false, err
+		}
+		next := from
+		for in := got.RecordBatches; len(in) >= batchHeaderLen; {
+			length := batchLength(in)
+			if length < batchHeaderLen || length > int64(len(in)) {
+				break
+			}
+			at, count, id, ok := batchIdentity(in)
+			if ok && id == s.batch.id && int(count) == len(s.batch.records) {
+				return at, true, nil
+			}
+			if last, ok := batchLast(in); ok {
+				next = last + 1
+			}
+			in = in[length:]
+		}
+		if next == from {
+			return 0, false, nil
+		}
+		from = next
+	}
+}
