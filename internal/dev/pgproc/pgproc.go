@@ -32,7 +32,7 @@ const Superuser = "postgres"
 // Config describes a server.
 type Config struct {
 	// Dir is the folder for data and log; required. It is made when missing, and data found there are used again. When
-	// the caller is root it is given to the user that the server runs as, since Postgres refuses to run as root.
+	// the caller is root, the server runs as user postgres, since it refuses to run as root, and owns the data in Dir.
 	Dir string
 	// Port on 127.0.0.1; 0 picks a free one.
 	Port int
@@ -142,37 +142,38 @@ func (s *Server) dataDir() string { return filepath.Join(s.cfg.Dir, "data") }
 func (s *Server) LogFile() string { return filepath.Join(s.cfg.Dir, "postgres.log") }
 
 func (s *Server) prepareDir() error {
-	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the server's folder: %w", err)
+	for _, dir := range []string{s.cfg.Dir, s.dataDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make the server's folder: %w", err)
+		}
 	}
 	if s.cred == nil {
 		return nil
 	}
-	if err := os.Chown(s.cfg.Dir, int(s.cred.Uid), int(s.cred.Gid)); err != nil {
-		return fmt.Errorf("give the server's folder to its user: %w", err)
+	if err := os.Chown(s.dataDir(), int(s.cred.Uid), int(s.cred.Gid)); err != nil {
+		return fmt.Errorf("give the data directory to the server's user: %w", err)
 	}
-	// The server's user must be able to walk to its folder. Saying so here beats initdb's "could not access directory".
-	for dir := filepath.Dir(s.cfg.Dir); ; dir = filepath.Dir(dir) {
-		info, err := os.Stat(dir)
-		if err != nil {
-			return fmt.Errorf("look at %s: %w", dir, err)
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().Perm()&0o001 == 0 && st.Uid != s.cred.Uid {
-			return fmt.Errorf("Postgres cannot run as root, and its own user (uid %d) may not enter %s: choose a folder elsewhere than %s, or run as an ordinary user",
-				s.cred.Uid, dir, s.cfg.Dir)
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
-		}
-	}
+	return nil
 }
 
-func (s *Server) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, name), args...)
-	cmd.Dir = s.cfg.Dir
+// command makes a command of the server's programs that runs as its user and finds the data directory at the path returned.
+//
+// When root lends the server another user, that user may not be able to walk to the directory (temporary folders are for
+// their owner alone). So the child inherits it open, and names it by its descriptor; the directory itself is its own.
+func (s *Server) command(ctx context.Context, name string) (cmd *exec.Cmd, data string, release func(), err error) {
+	cmd = exec.CommandContext(ctx, filepath.Join(s.bin, name))
+	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
-	return cmd
+	if s.cred == nil {
+		return cmd, s.dataDir(), func() {}, nil
+	}
+	dir, err := os.Open(s.dataDir())
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	cmd.ExtraFiles = []*os.File{dir}
+	return cmd, "/proc/self/fd/3", func() { _ = dir.Close() }, nil
 }
 
 func (s *Server) initdb(ctx context.Context) error {
@@ -184,17 +185,28 @@ func (s *Server) initdb(ctx context.Context) error {
 	if err := os.RemoveAll(s.dataDir()); err != nil {
 		return fmt.Errorf("clear an unfinished data directory: %w", err)
 	}
+	if err := s.prepareDir(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
-	out, err := s.command(ctx, "initdb", "-D", s.dataDir(), "-U", Superuser, "--auth=trust", "--encoding=UTF8",
-		"--locale=C", "--no-sync", "--no-instructions").CombinedOutput()
+	cmd, data, release, err := s.command(ctx, "initdb")
 	if err != nil {
+		return err
+	}
+	defer release()
+	cmd.Args = append(cmd.Args, "-D", data, "-U", Superuser, "--auth=trust", "--encoding=UTF8",
+		"--locale=C", "--no-sync", "--no-instructions")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }
 
 func (s *Server) start(ctx context.Context) error {
+	if err := s.clearLock(ctx); err != nil {
+		return err
+	}
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(s.cfg.Port),
@@ -212,9 +224,15 @@ func (s *Server) start(ctx context.Context) error {
 	for k, v := range s.cfg.Settings {
 		settings[k] = v
 	}
-	args := []string{"-D", s.dataDir()}
+	// Not the caller's ctx: the server outlives the call that started it, and is ended by Stop, Kill or our death.
+	cmd, data, release, err := s.command(context.WithoutCancel(ctx), "postgres")
+	if err != nil {
+		return err
+	}
+	defer release()
+	cmd.Args = append(cmd.Args, "-D", data)
 	for k, v := range settings {
-		args = append(args, "-c", k+"="+v)
+		cmd.Args = append(cmd.Args, "-c", k+"="+v)
 	}
 	log, err := os.OpenFile(s.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -222,8 +240,6 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	// The child has its own copy of the descriptor.
 	defer func() { _ = log.Close() }()
-	// Not the caller's ctx: the server outlives the call that started it, and is ended by Stop, Kill or our death.
-	cmd := s.command(context.WithoutCancel(ctx), "postgres", args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := childproc.Start(cmd)
 	if err != nil {
@@ -288,10 +304,22 @@ func (s *Server) Kill(ctx context.Context) error {
 	return s.waitGone(ctx)
 }
 
+// clearLock removes the lock file of a server that was killed, once none of its processes lives. Postgres would do it by
+// itself, but takes a process that nobody has reaped yet, or another one with the same number, for its predecessor.
+func (s *Server) clearLock(ctx context.Context) error {
+	if err := s.waitGone(ctx); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(s.dataDir(), "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove a killed server's lock file: %w", err)
+	}
+	return nil
+}
+
 // waitGone waits for the sessions' processes, which notice the death of their parent by themselves. A new server refuses
 // to start while one of them holds the shared memory.
 func (s *Server) waitGone(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -305,7 +333,7 @@ func (s *Server) waitGone(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d server processes outlived their parent: %w", n, ctx.Err())
+			return fmt.Errorf("%d processes of a Postgres server use %s: %w", n, s.dataDir(), ctx.Err())
 		case <-tick.C:
 		}
 	}
