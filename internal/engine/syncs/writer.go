@@ -1,0 +1,251 @@
+package syncs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
+)
+
+// Config is what a Writer needs.
+type Config struct {
+	// Cluster holds the topic: the source or the target of the flow.
+	Cluster  kafka.Cluster
+	ClientID string
+	// Topic is the policy's name for it: its OffsetSyncsTopic with the alias of the other cluster.
+	Topic string
+	// ReplicationFactor of the topic if it has to be made; 0 and -1 are the cluster's default.
+	ReplicationFactor int16
+	// LagMax is offset.lag.max in records; negative counts as 0.
+	LagMax int64
+	Logger *slog.Logger // default: discard
+	// OnError, if set, hears of a failure to make the topic or to write to it, and nil when writing works again. Calls come
+	// one at a time.
+	OnError func(error)
+}
+
+// Writer writes the offset syncs of one task. All methods are safe for concurrent use.
+type Writer struct {
+	cfg    Config
+	client *kgo.Client
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	rule    *mm2.OffsetSyncWriter
+	newest  map[mm2.TopicPartition]int64 // upstream offset of the sync sent last
+	again   map[mm2.TopicPartition]mm2.OffsetSync
+	flying  int
+	made    bool
+	settled chan struct{} // closed and made anew whenever nothing is due or in flight
+
+	reportMu sync.Mutex
+	failing  bool
+}
+
+// New makes a writer; it connects when it runs.
+func New(cfg Config) (*Writer, error) {
+	if cfg.Topic == "" || cfg.ClientID == "" || cfg.Cluster.Credentials == nil {
+		return nil, errors.New("syncs: config: Topic, ClientID and Cluster are required")
+	}
+	if cfg.ReplicationFactor == 0 {
+		cfg.ReplicationFactor = -1
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts, err := cfg.Cluster.Options(cfg.ClientID, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(opts, kgo.DefaultProduceTopic(cfg.Topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0), kgo.MetadataMinAge(250*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	if err != nil {
+		return nil, fmt.Errorf("make client %s: %w", cfg.ClientID, err)
+	}
+	return &Writer{
+		cfg: cfg, client: client, wake: make(chan struct{}, 1), rule: mm2.NewOffsetSyncWriter(cfg.LagMax),
+		newest: map[mm2.TopicPartition]int64{}, again: map[mm2.TopicPartition]mm2.OffsetSync{}, settled: make(chan struct{}),
+	}, nil
+}
+
+// Run makes the topic and writes until ctx ends; what is in flight then is given up. It closes the client.
+func (w *Writer) Run(ctx context.Context) error {
+	defer w.client.Close()
+	for wait := 250 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		err := sidetopic.Ensure(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil || errors.Is(err, sidetopic.ErrDenied) {
+			break // like MM2, suppose that somebody else has made it; writing will tell
+		}
+		w.report(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+	w.mu.Lock()
+	w.made = true
+	w.mu.Unlock()
+	for {
+		w.send(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.wake:
+		}
+	}
+}
+
+// Observe takes acknowledged spans of a source partition, in order.
+func (w *Writer) Observe(topic string, partition int32, spans []mirror.Span) {
+	tp := mm2.TopicPartition{Topic: topic, Partition: partition}
+	w.mu.Lock()
+	for _, s := range spans {
+		w.rule.AckedRun(tp, s.Source, s.Target, s.Count)
+	}
+	due := w.rule.Pending() > 0
+	w.mu.Unlock()
+	if due {
+		w.notify()
+	}
+}
+
+// Forget drops a partition's history, before it is mirrored from elsewhere or by another task: its next record is a
+// first one, which gets a sync at once.
+func (w *Writer) Forget(topic string, partition int32) {
+	tp := mm2.TopicPartition{Topic: topic, Partition: partition}
+	w.mu.Lock()
+	w.rule.Forget(tp)
+	delete(w.newest, tp)
+	delete(w.again, tp)
+	w.mu.Unlock()
+}
+
+// Flush makes the delayed syncs due, as MM2 does at each store of its positions, and returns when all that is due is
+// written, or ctx ends.
+func (w *Writer) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	w.rule.Promote()
+	for {
+		if w.rule.Pending() == 0 && w.flying == 0 && len(w.again) == 0 {
+			w.mu.Unlock()
+			return nil
+		}
+		settled := w.settled
+		w.mu.Unlock()
+		w.notify()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return fmt.Errorf("write offset syncs to %s: %w", w.cfg.Topic, ctx.Err())
+		}
+		w.mu.Lock()
+	}
+}
+
+// send hands what is due to the client.
+func (w *Writer) send(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.made {
+		return
+	}
+	due := w.rule.Take()
+	taken := len(due)
+	for tp, s := range w.again {
+		if w.flying+len(due) >= mm2.MaxOutstandingOffsetSyncs {
+			break
+		}
+		due = append(due, s)
+		delete(w.again, tp)
+	}
+	for i, s := range due {
+		// A newer one of the partition makes an older one superfluous.
+		delete(w.again, s.TopicPartition())
+		key, err := s.Key()
+		if err != nil { // a topic name of more than 32767 bytes
+			w.cfg.Logger.Error("offset sync cannot be encoded", "topic", s.Topic, "error", err)
+			w.rule.Done()
+			continue
+		}
+		w.newest[s.TopicPartition()] = s.Upstream
+		w.flying++
+		byRule := i < taken
+		w.client.Produce(ctx, &kgo.Record{Key: key, Value: s.Value(), Partition: 0}, func(_ *kgo.Record, err error) {
+			w.written(ctx, s, byRule, err)
+		})
+	}
+}
+
+// written takes the outcome of one sync.
+func (w *Writer) written(ctx context.Context, s mm2.OffsetSync, byRule bool, err error) {
+	tp := s.TopicPartition()
+	w.mu.Lock()
+	w.flying--
+	if byRule {
+		w.rule.Done()
+	}
+	// MM2 gives a failed sync up. Ours is sent again unless a newer one went out: an old one behind it would be taken for a
+	// rewind by readers.
+	if err != nil && ctx.Err() == nil && w.newest[tp] == s.Upstream {
+		w.again[tp] = s
+	}
+	more := w.rule.Pending() > 0 || len(w.again) > 0
+	if w.flying == 0 && !more {
+		close(w.settled)
+		w.settled = make(chan struct{})
+	}
+	w.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	w.report(err)
+	switch {
+	case err == nil && more:
+		w.notify()
+	case err != nil:
+		time.AfterFunc(time.Second, func() {
+			if errors.Is(err, kerr.UnknownTopicOrPartition) {
+				// Deleted under us.
+				if err := sidetopic.Ensure(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor); err != nil {
+					w.report(err)
+				}
+			}
+			w.notify()
+		})
+	}
+}
+
+func (w *Writer) report(err error) {
+	w.reportMu.Lock()
+	defer w.reportMu.Unlock()
+	if err != nil {
+		w.cfg.Logger.Warn("offset syncs are not written", "topic", w.cfg.Topic, "error", err)
+	}
+	if err != nil || w.failing {
+		w.failing = err != nil
+		if w.cfg.OnError != nil {
+			w.cfg.OnError(err)
+		}
+	}
+}
+
+func (w *Writer) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
