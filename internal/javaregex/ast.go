@@ -97,6 +97,17 @@ func nullable(n node) bool {
 	return true
 }
 
+// decided tells whether a node can match in one way only, wherever it begins.
+func decided(n node) bool {
+	switch n := n.(type) {
+	case assert, look, atomic, chars:
+		return true
+	case group:
+		return decided(n.body)
+	}
+	return false
+}
+
 // contextual tells whether what a node matches depends on more than the characters that it takes.
 func contextual(n node) bool {
 	switch n := n.(type) {

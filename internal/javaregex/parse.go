@@ -186,8 +186,8 @@ func (p *parser) quantified(n node) node {
 	case p.eat('+'):
 		r.mode = possessive
 	}
-	if r.min > 1 && nullable(n) && contextual(n) {
-		// Java leaves a loop after a round that took nothing, even below its least count.
+	if r.min > 1 && r.mode != possessive && !decided(n) && nullable(n) && contextual(n) {
+		// Java leaves a loop after a round that took nothing, even below its least count, and does not try other ways.
 		p.unsupported(from, "a least count above 1 for something that may be empty and looks around or does not give back is not supported")
 	}
 	if p.behind > 0 && r.max < 0 {
