@@ -39,7 +39,7 @@ type FlowInput struct {
 	Options
 }
 
-// Page asks for a part of a list, ordered by id. Cursor is opaque; "" is the beginning.
+// Page asks for a part of a list, ordered by id (events: newest first). Cursor is opaque; "" is the beginning.
 type Page struct {
 	Limit  int // 1..1000; 0 means 100
 	Cursor string
@@ -95,6 +95,7 @@ type API interface {
 	// forget is true, in which case a worker removes them first (a job, 10 s at most).
 	DeleteFlow(ctx context.Context, project, id uuid.UUID, forget bool) error
 	FlowStatus(ctx context.Context, project, id uuid.UUID) (FlowStatus, error)
+	// ListFlowEvents lists the newest first. The newest 10,000 events of a flow are kept.
 	ListFlowEvents(ctx context.Context, project, id uuid.UUID, p Page) (List[Event], error)
 
 	// Authenticate finds the project of a token's text; CodeUnauthenticated when there is none.

@@ -81,6 +81,12 @@ type CheckServiceResult struct {
 	KafkaVersion   string `json:"kafkaVersion,omitempty"`
 }
 
+// ForgetResult is how a worker answers JobForgetPositions.
+type ForgetResult struct {
+	// Message is "" on success, else one sentence for the person who asked.
+	Message string `json:"message,omitempty"`
+}
+
 // ForgetPayload names the flow whose positions go, as it was when deleted.
 type ForgetPayload struct {
 	Spec FlowSpec `json:"spec"`
@@ -96,6 +102,11 @@ type Job struct {
 // WorkerStore is what workers need of the store. Every write matches (flow, task, owner, epoch);
 // a write under a lost lease answers CodeLeaseLost (for batches: the keys that were lost).
 // All times of leases are the database's.
+//
+// A worker's name stands for one process: two processes must never use the same (append a random
+// part), since one lease, the worker's, carries all its tasks. It is extended by Beat, AcquireTasks
+// and RenewTasks; when it runs out all its tasks are lost at once, also those that nobody else has
+// taken yet. A task that RenewTasks leaves out for a ttl becomes free.
 type WorkerStore interface {
 	// Beat registers the worker or refreshes its last-seen time, and answers how many workers
 	// are alive (seen within ttl).
@@ -107,7 +118,7 @@ type WorkerStore interface {
 	RenewTasks(ctx context.Context, worker string, ttl time.Duration, keys []LeaseKey) ([]RenewedLease, error)
 	// ReleaseTasks gives leases back at once and wakes other workers.
 	ReleaseTasks(ctx context.Context, worker string, keys []LeaseKey) error
-	// GetFlowSpec reads a flow's current specification.
+	// GetFlowSpec reads a flow's current specification; CodeNotFound when the flow is deleted.
 	GetFlowSpec(ctx context.Context, flow uuid.UUID) (FlowSpec, error)
 	// ReportTasks stores statuses; it answers the keys whose lease is lost.
 	ReportTasks(ctx context.Context, worker string, reports []TaskReport) (lost []LeaseKey, err error)
@@ -120,7 +131,8 @@ type WorkerStore interface {
 	ReleaseTopics(ctx context.Context, worker string, key LeaseKey, kafkaClusterID string, remoteTopics []string) error
 	// ClaimJob takes one waiting job (SKIP LOCKED; a job whose worker died is waiting again after ttl); nil: none.
 	ClaimJob(ctx context.Context, worker string, ttl time.Duration) (*Job, error)
-	// CompleteJob stores the result; for a check bound to a stored service it updates that service too.
+	// CompleteJob stores the result; for a check bound to a stored service it updates that service too,
+	// and a failed one runs again later. CodeLeaseLost: the job is gone or another worker's.
 	CompleteJob(ctx context.Context, worker string, job uuid.UUID, result json.RawMessage) error
 	// Notifications delivers wake-ups until ctx ends: hints only, coalesced, possibly lost; after a
 	// reconnect one is always sent so that the receiver looks at everything again.

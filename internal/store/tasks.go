@@ -1,0 +1,223 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mirrorflow/mirrorflow/internal/flows"
+	"github.com/mirrorflow/mirrorflow/internal/store/dbsqlc"
+)
+
+// reap ends the leases of workers that did not renew in time. Everybody does it who needs free tasks,
+// so that a dead worker's tasks wait for nobody in particular.
+func reap(ctx context.Context, q *dbsqlc.Queries) error {
+	dead, err := q.ReapWorkers(ctx)
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	freed, err := q.FreeTasksOf(ctx, dead)
+	if err != nil {
+		return err
+	}
+	return tasksFreed(ctx, q, freed)
+}
+
+// tasksFreed removes what is no task any more and wakes the workers for the rest.
+func tasksFreed(ctx context.Context, q *dbsqlc.Queries, freed []uuid.UUID) error {
+	if len(freed) == 0 {
+		return nil
+	}
+	if err := q.TrimTasks(ctx, freed); err != nil {
+		return err
+	}
+	hints := make([]flows.Notification, 0, len(freed))
+	for _, id := range freed {
+		hints = append(hints, flows.Notification{Kind: "task", ID: id})
+	}
+	return notify(ctx, q, hints)
+}
+
+// Beat implements flows.WorkerStore.
+func (s *Store) Beat(ctx context.Context, worker string, ttl time.Duration) (alive int, err error) {
+	err = s.inTx(ctx, "beat", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+		if err := reap(ctx, q); err != nil {
+			return err
+		}
+		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: worker, Ttl: ttl}); err != nil {
+			return err
+		}
+		n, err := q.CountWorkers(ctx)
+		alive = int(n)
+		return err
+	})
+	return alive, err
+}
+
+// AcquireTasks implements flows.WorkerStore.
+func (s *Store) AcquireTasks(ctx context.Context, worker string, ttl time.Duration, limit int) ([]flows.TaskLease, error) {
+	var leases []flows.TaskLease
+	err := s.inTx(ctx, "acquire tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+		leases = nil
+		if err := reap(ctx, q); err != nil {
+			return err
+		}
+		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: worker, Ttl: ttl}); err != nil {
+			return err
+		}
+		rows, err := q.AcquireTasks(ctx, dbsqlc.AcquireTasksParams{Worker: worker, MaxTasks: int64(limit)})
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		ids := make([]uuid.UUID, 0, len(rows))
+		for _, r := range rows {
+			ids = append(ids, r.FlowID)
+		}
+		specs, err := readSpecs(ctx, q, ids)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			spec, ok := specs[r.FlowID]
+			if !ok {
+				continue // deleted at this moment, and the task with it
+			}
+			leases = append(leases, flows.TaskLease{
+				LeaseKey: flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch}, Spec: spec,
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return leases, nil
+}
+
+// keyColumns are lease keys as arrays.
+type keyColumns struct {
+	flows  []uuid.UUID
+	tasks  []int32
+	epochs []int64
+}
+
+func toDBKeys(keys []flows.LeaseKey) keyColumns {
+	c := keyColumns{make([]uuid.UUID, 0, len(keys)), make([]int32, 0, len(keys)), make([]int64, 0, len(keys))}
+	for _, k := range keys {
+		c.flows, c.tasks, c.epochs = append(c.flows, k.FlowID), append(c.tasks, int32(k.Task)), append(c.epochs, k.Epoch)
+	}
+	return c
+}
+
+// RenewTasks implements flows.WorkerStore. The renewal itself is the update of one row. The rest
+// reads what the holder must know, and writes only for tasks that the holder left out or names for the first time.
+func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration, keys []flows.LeaseKey) ([]flows.RenewedLease, error) {
+	var out []flows.RenewedLease
+	c := toDBKeys(keys)
+	err := s.inTx(ctx, "renew tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+		out = nil
+		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: worker, Ttl: ttl})
+		if err != nil || n == 0 {
+			return err // no row: the lease ran out, everything is lost
+		}
+		err = q.ConfirmTasks(ctx, dbsqlc.ConfirmTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+		if err != nil {
+			return err
+		}
+		freed, err := q.FreeUnconfirmedTasks(ctx, dbsqlc.FreeUnconfirmedTasksParams{Worker: worker, Ttl: ttl})
+		if err != nil {
+			return err
+		}
+		if err := tasksFreed(ctx, q, freed); err != nil {
+			return err
+		}
+		rows, err := q.RenewedTasks(ctx, dbsqlc.RenewedTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+		for _, r := range rows {
+			out = append(out, flows.RenewedLease{
+				LeaseKey:                  flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch},
+				FlowRevision:              r.Revision,
+				SourceCredentialsRevision: r.SourceCredentialsRevision,
+				TargetCredentialsRevision: r.TargetCredentialsRevision,
+				Enabled:                   r.Enabled,
+			})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ReleaseTasks implements flows.WorkerStore. A worker that holds nothing any more does not
+// count for the others' share until it shows up again, so that they can take what it gave back.
+func (s *Store) ReleaseTasks(ctx context.Context, worker string, keys []flows.LeaseKey) error {
+	c := toDBKeys(keys)
+	return s.inTx(ctx, "release tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+		freed, err := q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+		if err != nil {
+			return err
+		}
+		if err := q.RemoveIdleWorker(ctx, worker); err != nil {
+			return err
+		}
+		return tasksFreed(ctx, q, freed)
+	})
+}
+
+// ReportTasks implements flows.WorkerStore. A status that cannot be encoded keeps no other from being stored.
+func (s *Store) ReportTasks(ctx context.Context, worker string, reports []flows.TaskReport) ([]flows.LeaseKey, error) {
+	var keys []flows.LeaseKey
+	var statuses []string
+	var bad error
+	for _, r := range reports {
+		doc, err := json.Marshal(r.Status)
+		if err != nil {
+			bad = errors.Join(bad, fmt.Errorf("encode the status of task %d of flow %s: %w", r.Task, r.FlowID, err))
+			continue
+		}
+		keys, statuses = append(keys, r.LeaseKey), append(statuses, string(storable(doc)))
+	}
+	stored := make(map[flows.LeaseKey]bool, len(keys))
+	if len(keys) > 0 {
+		c := toDBKeys(keys)
+		err := s.inTx(ctx, "report tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+			rows, err := q.ReportTasks(ctx, dbsqlc.ReportTasksParams{
+				Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Statuses: statuses,
+			})
+			clear(stored)
+			for _, r := range rows {
+				stored[flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch}] = true
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var lost []flows.LeaseKey
+	for _, k := range keys {
+		if !stored[k] {
+			lost = append(lost, k)
+		}
+	}
+	return lost, translate("report tasks", bad)
+}
+
+// hold locks the task for the rest of the transaction and answers CodeLeaseLost when it is not the worker's.
+func hold(ctx context.Context, q *dbsqlc.Queries, worker string, k flows.LeaseKey) error {
+	_, err := q.HoldTask(ctx, dbsqlc.HoldTaskParams{FlowID: k.FlowID, Task: int32(k.Task), Worker: worker, Epoch: k.Epoch})
+	return leaseLost(err)
+}
+
+func leaseLost(err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return &flows.Error{Code: flows.CodeLeaseLost, Message: "the lease is not this worker's any more"}
+	}
+	return err
+}
