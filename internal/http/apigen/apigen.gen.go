@@ -27,19 +27,19 @@ import (
 
 // Defines values for ConditionSeverity.
 const (
-	Error   ConditionSeverity = "error"
-	Info    ConditionSeverity = "info"
-	Warning ConditionSeverity = "warning"
+	ConditionSeverityError   ConditionSeverity = "error"
+	ConditionSeverityInfo    ConditionSeverity = "info"
+	ConditionSeverityWarning ConditionSeverity = "warning"
 )
 
 // Valid indicates whether the value is a known member of the ConditionSeverity enum.
 func (e ConditionSeverity) Valid() bool {
 	switch e {
-	case Error:
+	case ConditionSeverityError:
 		return true
-	case Info:
+	case ConditionSeverityInfo:
 		return true
-	case Warning:
+	case ConditionSeverityWarning:
 		return true
 	default:
 		return false
@@ -109,21 +109,6 @@ func (e HealthStatus) Valid() bool {
 	}
 }
 
-// Defines values for IntegrationStatus.
-const (
-	IntegrationStatusREADY IntegrationStatus = "READY"
-)
-
-// Valid indicates whether the value is a known member of the IntegrationStatus enum.
-func (e IntegrationStatus) Valid() bool {
-	switch e {
-	case IntegrationStatusREADY:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for IntegrationType.
 const (
 	IntegrationTypeKafkaMirrorMaker IntegrationType = "kafkaMirrorMaker"
@@ -133,6 +118,21 @@ const (
 func (e IntegrationType) Valid() bool {
 	switch e {
 	case IntegrationTypeKafkaMirrorMaker:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IntegrationStatus.
+const (
+	IntegrationStatusREADY IntegrationStatus = "READY"
+)
+
+// Valid indicates whether the value is a known member of the IntegrationStatus enum.
+func (e IntegrationStatus) Valid() bool {
+	switch e {
+	case IntegrationStatusREADY:
 		return true
 	default:
 		return false
@@ -192,13 +192,13 @@ func (e OffsetSyncsTopicLocation) Valid() bool {
 
 // Defines values for OvhAuthDetailsMethod.
 const (
-	Account OvhAuthDetailsMethod = "account"
+	OvhAuthDetailsMethodAccount OvhAuthDetailsMethod = "account"
 )
 
 // Valid indicates whether the value is a known member of the OvhAuthDetailsMethod enum.
 func (e OvhAuthDetailsMethod) Valid() bool {
 	switch e {
-	case Account:
+	case OvhAuthDetailsMethodAccount:
 		return true
 	default:
 		return false
@@ -327,16 +327,16 @@ func (e OvhIntegrationStatus) Valid() bool {
 
 // Defines values for OvhIntegrationCapabilityParametersType.
 const (
-	Integer OvhIntegrationCapabilityParametersType = "integer"
-	String  OvhIntegrationCapabilityParametersType = "string"
+	OvhIntegrationCapabilityParametersTypeInteger OvhIntegrationCapabilityParametersType = "integer"
+	OvhIntegrationCapabilityParametersTypeString  OvhIntegrationCapabilityParametersType = "string"
 )
 
 // Valid indicates whether the value is a known member of the OvhIntegrationCapabilityParametersType enum.
 func (e OvhIntegrationCapabilityParametersType) Valid() bool {
 	switch e {
-	case Integer:
+	case OvhIntegrationCapabilityParametersTypeInteger:
 		return true
-	case String:
+	case OvhIntegrationCapabilityParametersTypeString:
 		return true
 	default:
 		return false
@@ -375,13 +375,13 @@ func (e OvhIntegrationCreationType) Valid() bool {
 
 // Defines values for OvhProjectAccess.
 const (
-	Full OvhProjectAccess = "full"
+	OvhProjectAccessFull OvhProjectAccess = "full"
 )
 
 // Valid indicates whether the value is a known member of the OvhProjectAccess enum.
 func (e OvhProjectAccess) Valid() bool {
 	switch e {
-	case Full:
+	case OvhProjectAccessFull:
 		return true
 	default:
 		return false
@@ -420,16 +420,16 @@ func (e OvhServiceCategory) Valid() bool {
 
 // Defines values for OvhServiceNetworkType.
 const (
-	Private OvhServiceNetworkType = "private"
-	Public  OvhServiceNetworkType = "public"
+	OvhServiceNetworkTypePrivate OvhServiceNetworkType = "private"
+	OvhServiceNetworkTypePublic  OvhServiceNetworkType = "public"
 )
 
 // Valid indicates whether the value is a known member of the OvhServiceNetworkType enum.
 func (e OvhServiceNetworkType) Valid() bool {
 	switch e {
-	case Private:
+	case OvhServiceNetworkTypePrivate:
 		return true
-	case Public:
+	case OvhServiceNetworkTypePublic:
 		return true
 	default:
 		return false
@@ -474,19 +474,19 @@ func (e ReplicationPatchOffsetSyncsTopicLocation) Valid() bool {
 
 // Defines values for ReplicationPatchStartPosition.
 const (
-	Earliest  ReplicationPatchStartPosition = "earliest"
-	Latest    ReplicationPatchStartPosition = "latest"
-	Timestamp ReplicationPatchStartPosition = "timestamp"
+	ReplicationPatchStartPositionEarliest  ReplicationPatchStartPosition = "earliest"
+	ReplicationPatchStartPositionLatest    ReplicationPatchStartPosition = "latest"
+	ReplicationPatchStartPositionTimestamp ReplicationPatchStartPosition = "timestamp"
 )
 
 // Valid indicates whether the value is a known member of the ReplicationPatchStartPosition enum.
 func (e ReplicationPatchStartPosition) Valid() bool {
 	switch e {
-	case Earliest:
+	case ReplicationPatchStartPositionEarliest:
 		return true
-	case Latest:
+	case ReplicationPatchStartPositionLatest:
 		return true
-	case Timestamp:
+	case ReplicationPatchStartPositionTimestamp:
 		return true
 	default:
 		return false
@@ -513,16 +513,16 @@ func (e ReplicationPatchTopicConfigSyncMode) Valid() bool {
 
 // Defines values for ReplicationPolicyClass.
 const (
-	DefaultReplicationPolicy  ReplicationPolicyClass = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
-	IdentityReplicationPolicy ReplicationPolicyClass = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+	ReplicationPolicyClassDefaultReplicationPolicy  ReplicationPolicyClass = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
+	ReplicationPolicyClassIdentityReplicationPolicy ReplicationPolicyClass = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 )
 
 // Valid indicates whether the value is a known member of the ReplicationPolicyClass enum.
 func (e ReplicationPolicyClass) Valid() bool {
 	switch e {
-	case DefaultReplicationPolicy:
+	case ReplicationPolicyClassDefaultReplicationPolicy:
 		return true
-	case IdentityReplicationPolicy:
+	case ReplicationPolicyClassIdentityReplicationPolicy:
 		return true
 	default:
 		return false
@@ -783,19 +783,19 @@ func (e ServiceUpdateStoredSecrets) Valid() bool {
 
 // Defines values for StartPosition.
 const (
-	StartEarliest  StartPosition = "earliest"
-	StartLatest    StartPosition = "latest"
-	StartTimestamp StartPosition = "timestamp"
+	StartPositionStartEarliest  StartPosition = "earliest"
+	StartPositionStartLatest    StartPosition = "latest"
+	StartPositionStartTimestamp StartPosition = "timestamp"
 )
 
 // Valid indicates whether the value is a known member of the StartPosition enum.
 func (e StartPosition) Valid() bool {
 	switch e {
-	case StartEarliest:
+	case StartPositionStartEarliest:
 		return true
-	case StartLatest:
+	case StartPositionStartLatest:
 		return true
-	case StartTimestamp:
+	case StartPositionStartTimestamp:
 		return true
 	default:
 		return false
@@ -949,28 +949,27 @@ type Id = openapi_types.UUID
 // Integration `sourceServiceId` is the kafka service and `destinationServiceId` the kafkaMirrorMaker service, for a
 // replication's source side and for its target side alike.
 type Integration struct {
-	CreatedAt time.Time `json:"createdAt"`
+	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	Id   Id              `json:"id"`
+	Type IntegrationType `json:"type"`
+
+	// SourceServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	SourceServiceId Id `json:"sourceServiceId"`
 
 	// DestinationServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
 	DestinationServiceId Id `json:"destinationServiceId"`
 
-	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	Id Id `json:"id"`
-
 	// Parameters Echoed exactly as sent, without meaning here. Default null.
 	Parameters nullable.Nullable[Parameters] `json:"parameters"`
-
-	// SourceServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	SourceServiceId Id                `json:"sourceServiceId"`
-	Status          IntegrationStatus `json:"status"`
-	Type            IntegrationType   `json:"type"`
+	Status     IntegrationStatus             `json:"status"`
+	CreatedAt  time.Time                     `json:"createdAt"`
 }
-
-// IntegrationStatus defines model for Integration.Status.
-type IntegrationStatus string
 
 // IntegrationType defines model for Integration.Type.
 type IntegrationType string
+
+// IntegrationStatus defines model for Integration.Status.
+type IntegrationStatus string
 
 // IntegrationCreate defines model for IntegrationCreate.
 type IntegrationCreate struct {
@@ -2147,6 +2146,17 @@ type SecurityPatchProtocol string
 
 // Service defines model for Service.
 type Service struct {
+	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	Id Id `json:"id"`
+
+	// Engine kafka is a Kafka cluster, kafkaMirrorMaker a pool of replications.
+	Engine Engine `json:"engine"`
+
+	// Description Free text for people. Default "".
+	//
+	// Example: orders, Gravelines
+	Description string `json:"description"`
+
 	// Alias The prefix that names this cluster in remote topics (`<alias>.<topic>`). Kafka services only. Unique in the
 	// project; fixed once a replication uses the service. Omitted on create: generated. Omitted later: unchanged.
 	//
@@ -2159,33 +2169,23 @@ type Service struct {
 	// Example: ["10.0.0.5:9092"]
 	BootstrapServers *[]string `json:"bootstrapServers,omitempty"`
 
-	// CreatedAt Read-only.
-	CreatedAt time.Time `json:"createdAt"`
-
-	// Description Free text for people. Default "".
-	//
-	// Example: orders, Gravelines
-	Description string `json:"description"`
-
-	// Engine kafka is a Kafka cluster, kafkaMirrorMaker a pool of replications.
-	Engine Engine `json:"engine"`
-
-	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	Id Id `json:"id"`
-
-	// KafkaClusterId The cluster's own id, null until a worker has tried it. Kafka services only. Read-only.
-	KafkaClusterId nullable.Nullable[string] `json:"kafkaClusterId,omitempty"`
-
-	// NodesPattern OVHcloud's nodes of a kafkaMirrorMaker service; kept and echoed, without meaning here. null or omitted: none.
-	NodesPattern nullable.Nullable[NodesPattern] `json:"nodesPattern,omitempty"`
+	// Security How a Kafka cluster is reached. Kafka services only. Default PLAINTEXT without TLS and SASL.
+	Security *Security `json:"security,omitempty"`
 
 	// Plan OVHcloud's plan name of a kafkaMirrorMaker service; kept and echoed, without meaning here. Default "".
 	//
 	// Example: essential
 	Plan *string `json:"plan,omitempty"`
 
-	// Security How a Kafka cluster is reached. Kafka services only. Default PLAINTEXT without TLS and SASL.
-	Security *Security `json:"security,omitempty"`
+	// Version kafka: the cluster's version as a worker saw it, null until then; read-only. kafkaMirrorMaker: OVHcloud's
+	// version, kept and echoed, without meaning here; default "".
+	//
+	//
+	// Example: 3.9
+	Version nullable.Nullable[string] `json:"version,omitempty"`
+
+	// NodesPattern OVHcloud's nodes of a kafkaMirrorMaker service; kept and echoed, without meaning here. null or omitted: none.
+	NodesPattern nullable.Nullable[NodesPattern] `json:"nodesPattern,omitempty"`
 
 	// Status OVHcloud's words. In use: PENDING (no worker has tried the cluster yet), READY, ERROR (the last check failed).
 	Status ResourceStatus `json:"status"`
@@ -2196,15 +2196,14 @@ type Service struct {
 	// StoredSecrets Which secrets are stored, as places below `security`. Read-only.
 	StoredSecrets *[]ServiceStoredSecrets `json:"storedSecrets,omitempty"`
 
+	// KafkaClusterId The cluster's own id, null until a worker has tried it. Kafka services only. Read-only.
+	KafkaClusterId nullable.Nullable[string] `json:"kafkaClusterId,omitempty"`
+
+	// CreatedAt Read-only.
+	CreatedAt time.Time `json:"createdAt"`
+
 	// UpdatedAt Read-only.
 	UpdatedAt time.Time `json:"updatedAt"`
-
-	// Version kafka: the cluster's version as a worker saw it, null until then; read-only. kafkaMirrorMaker: OVHcloud's
-	// version, kept and echoed, without meaning here; default "".
-	//
-	//
-	// Example: 3.9
-	Version nullable.Nullable[string] `json:"version,omitempty"`
 }
 
 // ServiceStoredSecrets defines model for Service.StoredSecrets.
@@ -15108,274 +15107,275 @@ func (sh *strictHandler) UpdateService(w http.ResponseWriter, r *http.Request, i
 // const string: with thousands of chunks the chained `+` fold is several
 // times slower for the Go compiler than parsing a slice literal.
 var swaggerSpec = []string{
-	"7L2Ncts40ij6KijePZVkhpIl2XFiuU59pXGcib91Yh/b2dlvY28Ek5CFNQVoCMiKdtZV92nug90nOYUG",
-	"SIIkSFGO7TgZ1UzNWCSIn0aj/7vxhxfwyZQzwqTw+n94Y4JDEsOf+2f4Sv0/JCKI6VRSzry+dzYmiF/+",
-	"iwTymUAxuaGCcoYoQ7/PuCTCRyMeo4NR6z2Wwbjt+R75gifTiHh979x7de55vieCMZlg1bVcTNULIWPK",
-	"rrzbW9875AHWIxUH/m1MYoLkmCBG5mYKiIr2kg6P8RVl0OV+RCbJMvNdv+NzNMFsYXoVapSYIBwTtTAc",
-	"RbuIs2iB5lSO0XzMowQE7tEpk+SKxIXhP8wmlyR2AZQKNMVX5JlADNrcx2in9N+kPNaRWR+GAe8+zv+Z",
-	"kXhxELqxIya/z4hQ6EFDjQ5iNp3yWC7bqhMi48VgJF1QOiUBZ6FAkqM5phJdkhFX6BAvKLtC+ApTtmTW",
-	"t743xTGeEGnwey+aCUniqmUIEt/QgMAyVNdUvZhiOfZ8j+GJ6jxIe/A9tWoak9Dry3hG7Jn8JSYjr+/9",
-	"PxvZSdvQb8XGQQgr35vFgsfueQwZ+SJ1gyHiIzgBavcMCHYRn+LfZySd4u9qb6w56q7tCU3wl0PCruTY",
-	"67/s9nxvQlnyu+s79uUtjwMHMp1Kbg6kARUiN4Sh+ZgweBpwxkigGqNgTIJrNMI0EruISoGExHImEIWj",
-	"xtD+ycnRSRu9ISM8iyQa4UhULmgEs7HXE+rPvD58l67gkvOIYAZLqNrklJJV7jH96s09GAEtLE9AEViB",
-	"sECYiTmJSWi21EeCKFSV6skCBXwywcJHPEbDn4Zt9FsCYEMDx9ADVzQLcUbUJ4zPfbTV7SkAp51jFp4z",
-	"1U6dGCpQMMbsioRt9PyIoTf7h/tn+2bfJlMcU6HIukATHBL0r5nIjhwc8Qm/wZGPGJeKRKphhSRTTUuo",
-	"bL84Z07SDwDWPCYDccItqpC02+ltLcfSA3XSYyB+VbtNsya1W57r6St3/5BOqCxPZyDRhAuJBNech0oy",
-	"EVUoH0EfTpTvdjq+OhITLPXMN3uer4BHJ7MJvO4A6MxP30XNP/CQVIGM8bCWBDL97VcCKeNb73noIDXD",
-	"PRyMSajZ1yEVsnWMr4gYIiyuBbCYHP/aRcDM4UTc4GhGoAkNMwAXUfDvrWwKLZhDBS5ub/m1QkY1l9dU",
-	"20cBnzF1skcxn6CuzYOrVtls1mZkN5a4cKQeKe4uSlQuI6XvOIqarQmGtldUj+lNkP2ETCMa1JKJOGtS",
-	"h/pxrqevPAGnmoV+gK6dBxFPSML+Jb8mamrTmCsYV8xPWF3Wzc7C7t7Ll8sI7a3qSkw5EwSkqF9weKIF",
-	"PvUr4EwSBn/iaQqejWnMLyMy+flfQkv2zUBzrL/Sg5YhcsnDhQ/4Z6Q6xSExismIxIQFRHGveczZ1S4a",
-	"kjjmsRgCFIUSUWLS9pTgpQSTt5hGJHzM6Q+QER3RHAskY6rZM8Kai45gQrtoGBKJaZRMG0QtSaZ65pyN",
-	"Iho8OtSNdK+kOxnjkCoaMB9jpYohoSTC8ryNgoElTPwtjy9pGBL22DNPTo0I+JSgkBMB4kvAb0hspBpY",
-	"GsxSSRMxw9HjYoUmj+aUq/NLYpjNBy7f8hkLHxlkMZwhxpGYBeNU5VbCJ7WIz63vHd2MG9GB1SZ3dDPe",
-	"V+f2PgiAxsgiBfBte8ffW0c345ZWbd9Uzc2030g0YJja0c24wXG838U3OocTIgS+Io6DeH8rb3Ke73fp",
-	"zQ/y/a2yAT24v0VWEIL7W00DenKvW9aMkNzf+o5jMBdRNYOl3P1+kdMszijXSFBFiNQuKm0f2H1McHif",
-	"iz3BkoCW+Vir5EZnNcdMFBYDZrxWaserW4pl8bv1vw4KRoAW9wkC06fSYVyAOAi1VSane2r7V0mfzDRV",
-	"OSaT0vZbrW0zdR0AHIZtgGFZJWzckWlf7CZRAJt1Aq2TXTnj/BDHV+RRZQJFayI1qgI2ZqiL3tNf7vPE",
-	"fWR4JseESbWGRzp1H7jme4BxmKEZu2Z8Dqa3e17aDaYRvoweZ89O+YRoiyQjJCRhxs613fJJ0JaPzHgw",
-	"SPiehBSfgU78yBitYKL4yH+fHn1AEzUNpHRzheL6BZ8SbbREEl8TcZ9Y8TdO7xXLoT8XRQXx9YozsgtL",
-	"StY+ZLMoGoKqsRJrfxA9simHv/W9Zqz5/mf5MBxaDdSAoD+YsaeCrt/6XnOCfO+Ta06Xf/vtt9bAmmaF",
-	"21ENqXQcNNM+sGqP6a1eeQN6fe+rfhyyrRe4Eu19UORbnQSr/swg4HJOKBdMO9R/4+g4Vh9KqqRX48Os",
-	"UAhjhNUsaEDQfEwjgqhEETYnfGp1owCkPSmZE+706OPJ3v7nwcezd5/fDg4O9994Jfuu75EbGhIWkGUw",
-	"20/a3fqesTO4gja0RQLMMG3XcDGZkHBR8SVGUxILzlCAGQq5swNBbkhMJXRB2Gzi9T95YO71fG+OY6aa",
-	"+R5lI+5duD6nZq2payHEkrQkBat5ufkMqP8y4JyaZtpcnljeP+lNseacjJ91nAHT2ooUTNkKuBnA9/bZ",
-	"FWUO2F/j0TUGDzD6K/xpbM4+gjfvqQLSe3xNFFJNOY8QH9m+D8CpBKLwied7xU+dMN2/SU5mHYrn0RXL",
-	"5ptQRu2jt29P989OPx8enZ7dF1Jrkcf2OG1veWWfUg77vxpffE9icb0/5TpgoMHocx5fa7Ja9kvaqAeB",
-	"DFghWIKE9Rhn+rUn5MQ+tdegIa+23+Dwzv1Rvy8Ko27T8XEc44X6nQXHlA/AWx6joY5/Ge4iJUIiQ6cJ",
-	"AwuMeqQ5p/aJLQEgTDQ3pBsgGaq54aEHK7hTRyNBpDDuYeEjHIYxEYIIcAypSUf0muymNl7KFO0PyZSw",
-	"UCCehNyExCKS1qS+BNEsJOEZn9JgxZ1ixifpIN3YcNnsIFJjJwWLs7cMpCzxTUJHLmi+jfj8VDqlpeP9",
-	"D28OPvzaR4SpTQx9xDjSWIsWRLbR6dng5Axa4OT5mEehQFRC5ArIL/wSzKuh/uTN/q8ngzf7b/pIpBKO",
-	"kHw6Vd3LMTlnMRESXSlph7M20my0n/Y24TdEqJGPjo/V85AKmFtbx8MYYmpm7vleMkXP904+fvig/0om",
-	"4fleyqZNj05y+2vMZ9NTiKhacWuv1JduuiUrJVT46JmO4SIJ5gk+iwOSj/fcn0yBxZU6lwoLmx9+WB9g",
-	"rllkiQ4U0EovK1lEOp4Lv0p9rwbAy8SKngfTCQl4HAotGE7wAl0SUAp1oKKiQhMu5C7qaGsh+YK1/bsB",
-	"uYe21palUW4Q3ihT6bIUKVHuKju/RdFroWhLIvDGmIkIgtF4DE9gCrvo3Dv3dJDNnArils0AKzRta8jO",
-	"pFLwZPZJfmpAxLXkm5/bLhrq5QyRwAuB5uOFE6AVJN+eQEIi60mXbmYDvbDcwlKSnfMNztRSvXcER3K8",
-	"Ii6KFIETOsOvHfSisA7zlWsWOj4mO8+d7s6r0SbutF5edoPWq7BHWq9HnU6rh7cut4PXYYd0RzbMZzOQ",
-	"OaZYKp7g9b1/fuq0dgatt7g1uvjj9W3L/rm1ys9u7/YvLnyzYgBX1LCGeu+Mxf8gHJrYVC0rpxGuihcP",
-	"QyJkYuzO2qeNbcHafKfDoLHiHnZokR4TCRrqniFKTQqkEcc8V2xfs4+CfhcThfiDFeRm18SbxCclsvDy",
-	"dvkI61qVO2uZEooVJ1VG+JP9wZv/cfJIacwGOX2mXo9xyc/QpDzdCtDm4JHO17e2znnsMiTeg4Yr0oG7",
-	"7/Kj7l6yI2mQYnlPioc0iR8sNiwpqittbMPNXLJVD64C2bTtu1CEDgSPNGjIDYnyW62Eoc8Bn0yolCQs",
-	"bfRvYwLBu7GRo/gI8SlhOkbuEoyBmvdjyC8QkKoDVnf0/n3vmUBDmgzejtToVvBpfmgbdUqTggczlj1y",
-	"UZYPPCTiOOFxKzGdo7+9CyI+C58JiLOGdeJKJrKLrslUAgxIMOZKI5lTOeYziSYEM6V+QFST3mAeI65n",
-	"rbQTZlhIcaPzCDmK8I0Tf+A5qHR5CT+87La2dBRuTYC0GtYdFZ0mXsHyiwLbqqHsasOunLljJ/DcsYBf",
-	"TwZLp3/rwG0t1J0uWCBAecinrSVYrvl4CbuPmBJhg3EaBAqmY+gRCdWlQucUk/WLFrxog9TZjsxoFlbr",
-	"oWxs1mQtFUOduHt0Mx7M5PiNDo5b1WIXgK2iItZdB/UozDZALw2Oo4jPSXjCZ7JADx3446RPKfHLjf/H",
-	"MnKmxBnClNS+bNziOBMixzy05YgECC7oxjz62oXNhD42qxHoZFJFGOcBlQNDurZk2mZsF2E/uhnv4Sm+",
-	"pJExu6+ANEEq0aS2em29UZMzxhInMEMSkTt9qIj4HT6bTcO7TPTWDa99Fk45XdkonooBJdE1McWfDk4P",
-	"3fDiE0yZE+kgTaDJMZnyWDptCcu1aO3GbDSKEJHbniFElKQDLe1kFtPVz0kG3hRefpJEAWtP16FnmU1J",
-	"D1hxOHQ4x4o7HWEh8ur2XkQJk/1+EqzZ7ydJIkn0ZnF9vvelxeNQkYwuHJklZP0Pp4pY5b7z0eVCuz4B",
-	"lXW4dRZ7XaDzPHEupFParHOVWO16pW0C2GQfV4D9IExk8GbydOii8CbUt6kR4V40rwKM6IrfdO+quVl9",
-	"vLyTFpfbtBX0ceu77Tvp5lYHW049vbGCbhR6l55ehWaWen5XLmhNJvPe1vq/dKvSTqeYfh/+nOI+JOTc",
-	"T9pcNPTnQCMX+JaJO3rbVgXJ19t2cmYd07Hv2KUc+BvghxJ2nAqJpfld8nCxiyZEaUja4q6gGKKsBMUV",
-	"47HWVL9zQ8992HJW4/BfYdvJb2Vq3mGLo5HX/7Q0xNFwo1u/ITsqMJ4Sa7pIMjdCcieReyVDcWYIcKhO",
-	"zXa9ksowIuc8vtbYc3cRtE75d2pizWTRlIXVrfCEGLxK3ZFidsmIbLQmF7sydNOAPV1KJoUmlmNYiG1A",
-	"tuFpTaMCoRX2PAYmA5ZWofCxNg2sbm0gIidcjGZR5FR9AkN23xgFrrFzxLYhlEOIvkxpJhU6+1yKXhPM",
-	"Zjj6PzMusVvlAaHmwB14tFzpmkaY7RkCUT5JGuwfqs6lef9ZH/Cak1HrXfS9GYsIFmPX+gqob42Yn17R",
-	"TpF3nCQ76yc4YS08Gz63YRlg83tQcUysGgF3t+hKwtCIkih0xGaSCZXvCI7lJcGuglS/xVQSNE5apHZw",
-	"yXX+vzb2JRZC1Vs7bSzaxlBhWwfjma2bJRtiidE7CsONgcNVegvM8TJfHAHFMx0kWN1tt3NHhcYa5phH",
-	"NFjsJQpyPWF2fpVTFxIppqDmrajqLFgAoSMmbqsMsz0+XaCAMzGbkFjHzIhnxspbtZGq1zY0bZuGjr1M",
-	"iyNVQ/2VmSEkrd7gqLqc1iWRc0IYknOOAj6l2gcBU0jmmo283ckZz7c7jviK1Fy/2X25ub3MZG/N+XUa",
-	"+3HnjdlMojdMtFvC6YrJEVMawA5EBN8QxGfSN/nRPEb/jW8wMhELYhfNKRMI8oqHOoho2EYHdoibdj3h",
-	"aI4XAkVkJFV/ZkPPmfmoTfSErF0cfroYtvNFkj5d+BmDXa38EcD9QH/7urvTK3Deor6dhl9VQWYCMne/",
-	"Aiw+IjgYowmWwZiESQSYzoIEKxCsznQikti4FMsTQJ6zDBjnXvunc68MEo+yG8IkjyH0+cGh87LGmGCj",
-	"pQtVK2lWCnAHdjooSeHo+kVmkdHp5dzrgRVQFxszvi9XjOuPxdW+Sw6VL5T31DmWma1iNH9q9mXgoBjE",
-	"mpdV87IETF77J68GVGvmljOOLedrzfnNY9gWbOWsysRgtfmY+nErGaDVGqpxGo5owmdSzqgOxzWZSv/e",
-	"eOWPyxzX+tGDMJi1crNWbr6O/rsIuPGD3N3UZTpoI4gXGGMo9WTHJEIuySyKfEQmU7lQQP83iXmZSl7i",
-	"4Ho2PaMVNkr9WtRY2bOFBYlzNjEgV4RALGE3lo/31jmKJFdqB+2YMIajhaCi2ji9ath+REBhiLnUBbXd",
-	"xuNlFuyQiutVc0pM6Z8miTvGzbfEIacrulZ6iDU9P44h+47MhHulxIRTNY+etmOwHGEfZEWX8z04yOj0",
-	"hKivdASzK0wwg0p2xDuOoESsdoFhFpDKg7Oa0820Piv41aezy0jnPMX0RglVLvxmPCRZ3akGeAOhv6vs",
-	"o9u5pJ0AFXmqQg6mtCpD3oRXCyhhvJuwuyoxIi3ocEKuqJDx4v66vavvUfLYxFTd4WSv8MmMUekEMNTY",
-	"brTdBWqgP/R1zy5ykBCV1XyqSTiHWqKr1xW8tb53Q2LhpqguWyFJAkVSxpD31uYdW4Cy2RCWBzh1edln",
-	"scLZmzt0yYGyiWSJ2GSc1LdZbpmWGKaRIVmBrzqZk4OKX9RKHg8fJ2PzxUJuQ0wIkuSLhOy7KeHTiGSS",
-	"7Ll37uUzBkCYEj76NcY3JKJMx04XRbblJFZtkluGP2BCEhwqRYNZuSX6soVLAlmBVCqKAhU7OCNIow2k",
-	"hujQASgJntDTqiSPZVkbWUDF6gkSGcfSeRvLIr9YIYumjgTmMm4swl+JOqpBWkD9HhJsqrGDCEGYpGC3",
-	"t5Gi99pfidLkl/LX/LTyQ262X68+WL0m8BhmnETpqDLhmPcNzDenSW5uZrr5UahEVULW0QhOf5o1VTif",
-	"jajPhwfJyWoWpLI+rfdxWpOqjKsUEtNSqBrP4I39STWdzsY9zoWOVinVJVRfkmiwD6DSlSWihTrKameW",
-	"7WjFMmqOQG4dum5Dw7ofznI9QFGYIgvGGLiLWl1ERVIFsExlIn61z8Kq8hZHxWIqDfSniF+dShzL++xz",
-	"1UoiUy6om3DC1SUKQKbWgUlzlBxdEmNES+6+CBTIIhJe6TPTYJraRn7ouqYwqcCiOEA6zII0rbKSlr/J",
-	"Tm5Wn6ccOA9m6sPC1q6qDNmVRAqb6ufxxgK4c3AbMslaXBJ4UvZwNdw/ebuHdrZevnKxUIlpVJvcs3Xr",
-	"6+p8zVV+M8u3lETllJ1CDospeOq62WcQCa5rzoObJSQx+nvLXFnROgjb3pIslUw9X3Ygij5dKqNlGU9V",
-	"UfIDJKQiY7nrf64pA+3A1LrMM5hZzPoa4UcRn/dNmz5lNziiS1LG3Gq0nr+lkppttqFdg11631azNDRJ",
-	"E9u08xiqLtyS4xxwkovU4H41xOMEEbIsNmlnvO2ioUl1g3IwUPBIjglre32wZtfvqPm0PLVcDt1zdZy2",
-	"dzrdF4gy4/bSQiwMZ6rQaP+Dep7f7Q3tb9jorLSxyczqU+pWiYItpq2yEb3KmhmXVYVTBunmKOtD7wLw",
-	"VrjXY0qhupvTX5N6XnQv7ayXzDGVOWN024gK6SMx5nO4uVaXrBW72rNjvhJW1YQHd830ekXPQJGb4bDF",
-	"WZSvaVXtNLCPSfdWh5D9goPrOY7DFZzQqR/WMG8s0JxE0Uq+1t5LMz5ctaUNUs39rkH2Ud73bb+gpru2",
-	"0F9bnsiXTn5/Zydsb/vWf6qe/NysmkPYGrpqSjXw7d4zfLceMCYBvPa13vO9fDhC5kbHEZSktxzmusUw",
-	"hZn+7fCFw/v+ORt+Old0UfCItJKwh1b7p3PPR/CCkUCmvz9/tj3GD05+ur0EPKIZUDi/RngEtYSXUOUU",
-	"Tg53eN4ZroO2Hn6t3TtmJNBSOaPa7/Ot7b5e6dn+spBEHJNYH8gy3OHeACXmaf6HLlV7hJE+hLrKTx8x",
-	"jkCoySvFuwibu8SVABGT0UyQEM2YpJGp7Hg5o5HU6FV9fHc6nVfdnZ3ey61XW52dne5Kph6bB6njpzW/",
-	"Q3z1Hn9ZUjETrnTTulBSPROPjUmcSgEVz+2COYVaOe0IX7Un+ItNpzqdekrV62692nq9ub31ylpkp25R",
-	"3e10Ue46QLUG0Krv7AG0QjOKiRhDLNUKVF2dUH3dECNzc3JTKJk+2+bxI7LP19mKdDzOXVekxV6wG6So",
-	"Ul6gCVB6xAW+ygeGv8WBdNlv7YjDEbQB3U4vCm7cNnFHWljwUVpWmTMiEGW6mvMuanX7VrtnApko2F3U",
-	"QVScM3P0LcikA7f1wBYwWt0yQcjbezd7r7btA9JSZIDb1Wk6F7e1h2brgSPnS32f6qvUXbsA0UpCYhvN",
-	"cESxKbkNugllcNm51Bq4cAJyCgO1RTLS0LY5t9W/7ANRUoO+MkZkoaURliTuoxlL7mIH+Fus73WR79nF",
-	"VAetf+DWvzutnfbn1sXPf6nTAno795RVIHEsjy1rX21R+1xjGwteJ12d0QkREk+mjt2Bu6RzA/aRTNoP",
-	"fdgkuHVaqeT9VMyGe7XhYkHVWB0kULE3Nzd3XmRckxXNyIUL63ud3nar221tds56vX6n0+90/lGle9Vb",
-	"7+1176xDYx8oNFbNGVjKIIiqQKpP9GDvUOTBpovq4SCqhNkuKGH1slS9Frxpz3EPTBXC5ToiU1PIH1oo",
-	"iKbWa8MeKNOXQDuWYL66kw7Z69xTBgsW18Ip4h0wydE48S5Cu6Iq90xY7DwR/UJ6Q0OLh8GXRflumZ/S",
-	"aBANsKmb5uHobVJCWlKGrA4UZ45PbPh21wHc6wDurwzgTsoS3ruRsPddJb6mxgqHUceiQC5RvEZlK6io",
-	"JY2/KP2URBgHhXdTEr/SQl5kZJV2vUqbbrWxtUr1qlIya4VplwkjH+mYYeoS58KdipzXuhjSRMARh/qn",
-	"cdsW1+U45lJGJEyeKqBF4Aha3s44TNqpINoO6cjcN694UnvibnVJRjyubQH2tKxBxK/ay7txtyp0VW5g",
-	"PHszFigxoG0WTyIdwGnkBw8IV5sykDBSGLgzK9dOHO3EqfO01CVffxPPi5nQS/8H8cI8vdoDNU4ZM9mu",
-	"v3bQ1DpoUmLu8J5oTmpcJ54PfpMygVq7dZokyP+Qfp61z+aefTYJ1eqUanKsPTgre3Ca8t/v05tzt9V9",
-	"h54ds9BW11+7eZ6Imye5gaXt+Wunz9rp80SdPutqXI/rEVoK76fpIapRa384h1GVVrx2Hq1rw61rw31f",
-	"teFcheEe6nbM2qpwT/F2TFvOVfi0YhIWTFPia6LJoEFw9HyYkHJThomRF2303qRDg2rOLKnUVAwwfkOt",
-	"dcA5DwIyVbLqfEzYOSO/z3CkjsfcZMcICTnUrluJ16kf7pNXWwDhXlNBlmYuP3g2SMUMfozskOYmtG+a",
-	"LdJ8D76z7JEV4P9VzormAFxnl6xE4X7EbJPGa8+yT2rI+vL7ax1Xaxelg74tGKx8zXWDq2zW3pDvwv/R",
-	"fJFL/SErIJnj9umlKPUd5rqswIx+jNyXFRa8zoW5uF3p+NU7TfJQy/kWGvGMHz0zpgiAe3eafO0GlNwo",
-	"K5BTguOIEghvVZDRca6pG+Wi6ehrz8s3Sbdprko83fSb5nTsyaTjrGCGeCLpOSvMuNL78rVk6jtJ4FmB",
-	"r9b4ZFYgwZQFMZkQJnW5QNj2RpR3nfSzmo68TgJaBVpfnRR0h9qTJzVCahJ5w+OrNp7iYEzaUMGzbaxQ",
-	"bQ3ztgFsqatSwM47Pk8EzUTzifUmhn00PJ91OpsByKbwJ2nrJ9BUPxn6Cj2wSLDAVEKskVcDtZzhqsJp",
-	"ei/u3Ve+7NODkDBJ5aL87YVLDlIzat3gGM6ImlrN0DVd53e8Yb3MkltIt23u0dtLPllW889QsvAspRmN",
-	"+t+3P6sb41XOXNmobxA4swr9VT0rSYlfChLfuA/vb2Old6E5j69JrG1GEefXhfqYzTL8Hq5cZvHuQsoC",
-	"B289VY/Bn2jENCjFCL5ELMnqC+rZVTrr9uJtxOenUl8YnSvoA2JI4y09w+J6IAS9YkoGqNvVnRz/ata5",
-	"ar4cX7ZLXnqzLg3zHDLla4Ba58/KyiycHCutUsNmid86q829guMaTAu/7p+BDzYVEQVhEl3i4FrRacCP",
-	"trdO+Vun/K3rNq6zCdfZhOtswnU24TqbcF01cu1zX2cgrjMQ1xmI6wzEdaHJdc7hOudwnXO4zjlc5xyu",
-	"cw7XOYfrnMN1Ocu6cpb1aYq5G7XrrqacK8avsBTNBOmj4/0Pbw4+/IqeM5446cZYIBkrzRsoZDQTksRo",
-	"QeQLH53sD978j4/2T06OTtBz9R6UUDB7ohGmEQlf5F3Jeyf7gzN96dyb/cP95M+TwcGH/Tee70FXnu8d",
-	"Hu39FR7oPz6biWUPPh6/STrK3sF8PN87fbd/+Df4/OzoM3Tu+V76heuS91MsohX9PqeD00MkiJSUXQkf",
-	"lC316PPx4eDgw9n+389AzIJHp6eHbXRkJFellM2iCG6A1LZ9aMi4SUJEggSx4vJlf1FECXNeBXc0mMkx",
-	"6iHdAtEQpnM0+Hj27pf9wcn+SfnSUOsQbHV2tl1oT5RsTcXE4ftUa0/f20FFsHq1BXsng/et03eDVu/l",
-	"du73y65iDNbcnBsiAu66Pi5ZKLyuX6SvZdVGS5X8mrB9c714edSPJ4fJVXXJBOALlNxIjp4byAcxCfUN",
-	"rOLF8j3IhOaxlFPR39igYds8bDMiNzieyXFvAwbLL6TX2Xqd02n+8p9/Qif/1d/YcF3pOBMEwiYcqxMk",
-	"1tfxqQnDBmrUVVtWN2kTMrYcwAXalSGWi3qpo3jApjP5BM9jKSS75nwmcUOl+J8HOay6s1OY6lL6oFdU",
-	"Hlbr2uCOzOBzTchUi4kGHpwRX4NM6fc3RCAqC5Psbm++3loWz17kdvOYSnLEooVu8K0p0BQLodhjeexj",
-	"88Z9Xp4aEC1KuhQlH56sVk7hx6Ox1Ut9egT3LhUbnhrBvW8auzQOek1zv5LmLoXwD0iD75/sNojX/z6l",
-	"25oEuCcl7d4h4PyUBLOYysWKJPcdnyOM/opH1zhVxcFaioMxCdvmjSDxDQ2IABt/tqSMLs+pHPOZRGeH",
-	"pymNLqub05hLHnBHyhYM80womgarQElTx2AlMqEeKtJweqj+m2MYyQP1zqkUGi291nWi2iiQR8uDVCNR",
-	"vrM+WfRFza7dRT1Zb12jrdOgbbx/pvldNvEuIs8Db2K9tPPNN3V5Sm7DTdagb7zJprmbjgKoV0zeAFd1",
-	"xQ37MRnRL6awGNivwSGabjYrpO48b5Sw86ICNT4y+vuM6MwBcs6mMVcL20Uj+gXkk4AgnAsVnAlTH810",
-	"ZEnVDOm43T66IozEWCqEPKpP8EmZ2/Xml51RB/cudZpOqzvaDjo9jPPsbnvra5zqt753ybkUMsZTtW8k",
-	"duzBIAxjItQqsUDDMReyP+WxHKLnB8c32wpSlzEOrokUL5SYR0KiRcDrHHj91IGo3nE5JrEoxNl1O231",
-	"z8v+TmenV+Ue6G33cmt8fn7+6VOntTNovcWtUb998fPz/6V/q6Vf/Pziv87PL/5TgMSLvmpy8UfXf3nr",
-	"hErmX+ga72zys1z37x5js28L1K1URjAmBEnyRSstU8KV3FYjIIGvQvjo1xjfkIgyIgqyNPhaysXb2BVl",
-	"S317+7pV06DFW98DjNjT59alIp5l7oxnAkEEfmjUAe11xmUXCJUVB3m1akeMh0RRNY1W9Yv5YLdVKlGE",
-	"Wa1LRzXQAi4fIawPxnuQXd9jtRoz8110TaYS2A8JxpyEfsqWlGJO2RUak7h2w9U5BW2gsM+91y7eYEm8",
-	"tfwhaWfSoWYNwpty7q70uzdEYhq5gpcWRgtUrRT/TtxePNa+LB8Wq+nGnApS2F9HKQqlT2pDgKsi3pgG",
-	"48SqAS5g/YGvaNw0wgqNLknE52iYQGlYGDIlTgnrlpFoX5OFp5luO1WUze+caeKiluZslonMPToxb31P",
-	"EXongQHU7Nt+xWcCmdYKNOkBFHiOqMwdTjkmbDer9Nku4XkfZWfinJle/WZIv5uWHwWkL/DKzfaOA+FX",
-	"rKkaeinly5PhFOsLaLzKXXRGKrrTPXRr2WgtG32nslFJmqm0wD9R0eZ+5IJqL88PJySk1oI1jynzGIN9",
-	"NQziwYuYJ+r5d1HA3Ez2/oqXWzIcmpiK5aVi5KiqFrm35swPxZm/prLemlPfgVPX1v558PLw38DKsbxk",
-	"fSoaLClvlih8gBqeMWtYPKiRYfbrCzQvs6asDSCr8erVZZ3UaC4qwnpX24J6G8mqfdXaP9yWjDJSLCES",
-	"D1kUbC1B1riq4bg8cm2ctbCzNkOsXTQ/glFj7a/5E9tl1h6ctQfnR5aNyhXwk1NuFbgvVYGKiZ1ke0mu",
-	"QLrAEpEvVEhtFioWiaK6vMWulhPMzXY6k1R3oC1kNNY/FSSsHMlkNvlsvKVF+BtUYAUQ7Gcdwe/DpLfT",
-	"fKmCCwWzmQbfHSRJnQeOL/lM7iIcRRqdqLAySO3qEiWhErLo1R8NAo/N9qjWpazmJSV/kqzZBiMVLJX6",
-	"M3t4U6HKabAsVPBczZBLplybOfNw/jVWgro6UojckHiR3KvIR2iMWSia1E81+ehO0JWbagrh0AiLsFFd",
-	"ps19swAnXCKxInadHZ4WMxlODxulL1jmXlFIY7gmC0cOJ3bEsu+/R4FqMlKYa1edlLEiqmExFBx430JI",
-	"MnkmCiHhve1ed8sltqkBKoY2wd3ZDGAhVAq1+ZSh55Ozw9MXDeLRKweHIq7xB2dAtpLrQOKBVefgMJkJ",
-	"iQIcxwsXBLDWQ54JpHSQ4lRebjai4GkM6dNBmCU5L3iJNPnI2FQ/j4dHLSVCOdF6GtMbNeA1WSTpDeXp",
-	"PMFUkcJRqYTvNz83d3GUfftz89BHZXnW2CMS4uVm/R/89DzSgbmD6nBWdX9LcuDz17Pkl2K9Q1DKCnzH",
-	"VkFkeKjvwtYAByf03AjRgqj/CRKNdk2dFSVE6wIrc5zB4JxZA+VVh6rLY0oYZleCX01CTfK3qoXz5oEI",
-	"x8knFTXpQdaccEk+uActyKIwtdwnuVmVhVLLhnKqpqRXeElwTBzxDwOTgAf1DC8XaKjhG8jIvNAmxuGu",
-	"2sxLEnF2BYV3OCPIGKjb6CMLSYyG7w9OTo5O3h4e/fZ58PHs3f9W1GKoiKfuiQrEwER7zkCnBplfLZUI",
-	"iXAgzbUGab9oaDDUFNsBAENxK72WdOVjKaferVo4ZSPuuvYrGrXUeSIhmmCGr0iY03eTOmi5ZBvRPmfn",
-	"bIB+Mnawn0AfLCTk8Bhh5DCaoecYTTmPFD2zRjI1C5UGCaqF4QLxDNY9edE+ZwOGfqJZea6f0CVlYTZw",
-	"0r/k7oHbaIB+skb8KSnsVii8R3R/5yzp0FR2NWfamkFSui4/vmmuy4nZzQFqZ2B3AOY252iEJzQyxeVi",
-	"PlNEECpXAQ0B+yNgrkg+RT/9NIqw/OmnpPXz4UZiUx36aLhhDacf2CAevgAeodHL1HP6yK4Zn7M0MgYM",
-	"npc8XKg5pvU3fTQ8/ng2hA0DM1um6usZoueYpVUhdV8mEkfBIi3qSb4EZGq2O1ZLpGESU6Q/euGfs+Hx",
-	"4Gzv3VAj1X+fHn1AExJfETRVko6GD5DQ4a/7Z0Pj03o+VMR/WI7+edFG+7qEFaxniKcpPDamMb+MyOTn",
-	"fwnOhhaIE4NXS4zxlIQ5aMOLDXMMN/7///f/AyjjmRzDjwTCX3AgE1KvObapiwr5uqZ/RL5MFZE4Z8ku",
-	"aF5RjFbK7QmiV0wbPfWWmCCFPGsBu5APFxuYYCdFX6EnGopz9tzeO5GZusZwfQMa/r11jK8oAzC1FFPs",
-	"oz1IrjuCLw6pkKoFEbBLgrASnP849+C6I11T3NwboX+EYE8W597tsI0UxId/GBxWNPx2aCQdQRKwG9NS",
-	"YpCHapGKbD4TKZ0FgqQkG/2FLvAmONL3liRW4Y1uuzMEIA83brp6y5PCkPojDRdTdLeNwGYGL5ISnIoQ",
-	"fzzbayN9sdGIJuFkHz8evBGaGksqrVzlUcTnnmW99brtTrujeB2fEoanFEyhnfYmcC85Bp6kMcpACoxm",
-	"uriB4sywKweh1/eObsa/EjmYyfEb01JxQzHlTGjW1ut0zBUnMrFNWfiv8F490+x5aV3om7E9EjCVsmiH",
-	"g4DPmNyFcw87ZnbP7JSS2G99b6vTrRovXYAa8SNTgFCQViJiqD/dbPTpWx5f0jAk4P/Z6u00+ugESwK1",
-	"zvVYLzX8ln6W1BfU32w2XdoNplpgBclkNpngeAFWVp4huSVZwAU6V2Dv5Tdj70J9pREFXAb1WHJGjbD0",
-	"Feix1ORYxomkoCpcJYS6O686rU631emeQUnafqfzj/bdAJ3zh326sOF3Ztz+4AdJvCklwOUoeR3wFLU7",
-	"1s2++oBVx93kBeEyIM0MNGnfTZwOoHSuz1P9eTorM4zlGLGRY0pLDtdx2utDkt9klArSm/BCvanNAP0L",
-	"Dk+0mvFNsKiz1eijD1y+5TMWfneYd0JwaHO/EtqBwoonREKMzyf3YFmTJJQflN3biyVIuxFiiS+xIBs6",
-	"bHUJjQM1RnirTimTFMF6cuuv8MUHuBZktW9O6b/V2t1HbeleGQCK9SF5ModE4V4hLO2ez4nvTbnrgmQr",
-	"5AfUqzEWiHEdSgKaGs6C7FhoF17aLUwYVICYXFEhSUxCcN0qTfbo9AxlGnobDeBuORKirU4HCbyg7AoJ",
-	"rtWG0qHUmaN/NSHnxhz0Cw8XKzEVt60vZyFN7WM5A5sx5uaO2Q98ZLrNBjrj/BDHV0R/87LhusRsOuWx",
-	"JOF7ElJ8psD+vR3TgZY4jUVoVQGqwIs2/giSGMNlslWG/w8nWaUZcm7JKrEgrpnG05KscJ4K3y/XWC6T",
-	"ZGGyq4pidubQEqnMarqWzdbH7FvIZg5nymNJaMcRZn4WywoBB6ERtwohqLup5yieMbCEE+NKWShJq10t",
-	"Ydmn8e5yVjMWAyPC7fPLha1vwuQgmDpLFqI/vD2h0+w47nE2iqiOGljLikvIhjpLbi/sV8qNVo9FETIk",
-	"EZHEFWmvE5wgmnars4PmYxrl/LhwO07OFz0TxATHlEjGGximSDLuwO3+xmm4Plqlo/V9CaETftMU0f06",
-	"JWc5Pq1VnT+5qtMMxx5N4fE9E69dMKmZGBAQ1XTcaFZyRUlsTqKq05ofUw4zidRPVQrTF5rrgE8I8FhL",
-	"YWspbFXCsaeThnJhRI8mkm3g8AazgIQ6unaW3alZF8ri/OYrD6TbAF7tgret4YWIUG0CJZOpXOwWohfj",
-	"5OLSmYm1RpcLyz2/5qRPwYRt0CvdqQS/vj+zYe6oBXiKL2lEFWbbIaDLbIvWZbd7Vhf3FuSyhBW6hl80",
-	"iYVRjPKaQh7k+nA9nag1GozzarU7ADzADI3xDfn+z93djtp3bsa/L0HYgghUwHSc84NQ+IjHyBGtXIpQ",
-	"RnCP9oiD0AzXYulgZph6rvV+BCkzlRTKfGfBI/3i1s93ZYDbuKN0M/LdALwbd6J353ZN+Z6Uk8RJ656J",
-	"HEH8xvq68bBUeEHsm+8fTPu2Wf6384TYS60QL6xtW3tE1rr4V9OIXygLXalqUDTv8ZRyC603/rB+3M2H",
-	"4ii5V+s1KZKYtdfkz+w1YTaRXc1dshyRvg2rWOujT81tsgzJHkv+Wt74wKbG96aiMlPR4Mp1OfJAoAlm",
-	"C10AViC7wCISeCF8hCWKCBYSLJnoDGJpJGa6XChkm86xUKqXriDqI8Z14UsTi+NkBkpehgKNa0VYn7CQ",
-	"rDXgtQb8o2rAzBz179zYp5ax8Yf67/KYdXWkvYenGlUSiZrkWhR5chEcTGPF0xVBPgBy39uJsZTDZebx",
-	"E8uXupYKAHEziKyFg7Vw8KMKB3H+4D9d87h1Hh/OPG4N8g3N4/ZSKyQMa9sc5vEccdk/w1fLTi+0+dHP",
-	"7Nqs/mCJBnHucD6E4dwaYeMP68cSwzlcl6HLzCX17aamUL1AQuIF4rryli4XV2M7L9Kfte38z2g7P5V8",
-	"alUUXYL6tTb05Qj1bfjJmn38MApvPW4+Hb33xKbny3MbSikNUMWQhimJzwfB2TUbsYAbM2LXjbS7CKMp",
-	"j2iwQLp0IoOLc5AcY1ao44yoSPpUXc5JFPmmxBqViOVur3TXFtH5D3kasNqGHIze67sQLx5DHP5m+Rqr",
-	"ES9H3saamt2bMNxr9M1xDDUHQch6i2lE1vVd7potci9ydRLRssQEeJpVFigQogIVVmQzu0huZO6dxJJc",
-	"8XihbyRKX6fVloeY4WghqBjCNWCqo99nJF54vqlw7iU9JOW0sX1NWPK1TUqh5rqQMcETyq4cZddXMiqu",
-	"C3SsJa27Gtfs06DQX18OKb5VtUHzdIUaT6dp0Ns69XmN3SU9wiqtj9nCoPe39iiPCY7k+N+VmP0rke+g",
-	"yUNitRnB5RySKORENK+u3Li08jTmARECRfQmR2M0QIxkkAt7rwLR8sQYB+vPKVcQkAoCQJo4LRGhoDcR",
-	"FlbxetP4IMwx+2W34zZAEjgxjbBpFgseP6wXsUGGzQBNsb5X0Aarj+BWYhKiywWiYXOKeAdyeFdauHo5",
-	"6rtQtJXJ2RJOXZENknsMlMxZDWuQi2bM6/m7iUmQ6qJYE7CMaxNC2az8WCkfxXyPhhp89yEmcLdUj5z6",
-	"fsizcIY6FT5t11yN/2ZHp4kmvrJPamUt+qtU6G98sqtyO5ZVWyic+iLb3PiDrpaV4SMGqmjx1mLhJzWv",
-	"4OZe9U2ZIjTI0NgqT+EAerxaqc7Bt8P0BtLyykaqlV1J3xhZl2VflFhRlXD7SDkYD5WA8f1g4XeBVHW5",
-	"FmXpZjVHQ6JxmfuS2gs8ierUrj3OZIxXvY4j6fXOldMLusqUsMHxAYKrne5dC6MChTyYwY3jFRpYTHC4",
-	"qFVP1a5RRoT4NhoqZJMEmLUfEWMrAGoogYDaFJfm9qCwGrJWzFqdblsf1erQbXMlhRLTdjEuJTNU/ZmV",
-	"2wbxsZlymxeG1srtwyi3FbGcucfVyu0vXBbKx8B9wPr6s+Re1aqzoF3vHIV0NCIxYTIvjYvczRs7Okba",
-	"KMfnzPbfzvksChFcaZzdwqlvmEWST2ngdKg/VohoMT700dXpbxUa6q9V77XqvWr8Z4HwFFn3Uv3aCt4s",
-	"h2r6QHIERyHPh3X2bbqRERa4/RVfYcrQFYf7WhUVikEpn2NFVX5TavxwxFXv/1sd5CHCJo82vUA8H0A6",
-	"orGQLnrkChmtlT4GkeCJAbFgPXgm7BGTO5JNvGp6TzvcHV4lkeg15cSR9IZ1c+m4kacvOY8IZo3EkXwA",
-	"0tpSsRolaRBLUxFI02vw6d6YBNf2N0+flDQNrS2JM9Xq1aME2D616Nq1YeXeDStNMfEOdhW4czoYO3xN",
-	"5avXn5+83UOvNne2X1i3sKfi3a5hHEKxA33pM0MSpFQIUr1coOOPZ21dFbx0T3vZIH2sxnzcAFVYbAsW",
-	"+/OdD+GxHvRxA1WffJTqmpXeNSb1TyXPmyBUQaSk7Ko2CrVM/Vwx+wrzdX601b6PMEM8F81vKBKVIqFI",
-	"u2j46WLooyFIqMPsRgMcE0360qul0NmYnLMkclaqd7ZvHj0fCj6LA9u7pjrWMnThoTXNY0gG2IuwEEP/",
-	"nJVfnRJF7iSPhy/S3IMstYAzItDzIQ1Vt4EmxAOpfswgmF79eIEmeIEuSQKNXSQIk+b6UmMgQTc4mhFn",
-	"GgJAQMED2/eaZl7IiUs5efqpB98872BNztfk/Ecg5wqPcVDQpZ6JlL6vaKzZIDdJZYomPpd93XpV6vKk",
-	"3BywhuUODg0YH2gAI3MipDEOQWqaedLt+J1Op8RTrat51jreNzgkvyl5YYynU8JIqOOGHk7fc58rIbGc",
-	"iXpfcfrNqW78OOzPDFYVsg9vlXapED+9/5NocrlSqeY1St83Ss+xQPxSu9JXE+Tvhtbp1bR17OHrssx0",
-	"5kGVmTvNS2hI2nXz787zbkC4nCkl4Ft73B/K4+64jTl9VO1pf8vj/MXpInM0yZgaw1zAGSMBCAggSqDn",
-	"3Q4SCEs04UK+aKMBGoHoi4QkU0SFpQT2ekofPWdKgVSqIBVGa/TRjEVECPBzBUS7udrotzFhiPFkEroj",
-	"gShDkk6MI944+tOuFNU/3v/w5uDDr9Uu+SyxbDWi8lbN7sH0S/su6Ed34d/5Gui16/47ct3/mD66E3JF",
-	"hVQUwsT3mAxTxGOT8LIk5N6ijrbI8HWh9vlyH+BBvEvs/V1p1doP/o384N9PsH/9Sah2YT9CXnbTpOy1",
-	"RfP7c1svwbrv2F29q5+PeAzLDGIi0xgtWuXM/kph1H9SHm+zmG/i7b7zHdprIvIncIv8mKKvqzzTMvpa",
-	"7xA3bRs5w31EvgRkKtEQRxSLIXo+Y/pQhZnrWdNBgZ5fk6mhkOcsoYqckV0UEXyjpGY+k2goIzFUgvtQ",
-	"YBENoTRe6qpPKKlIO5Wcv2ijk2LhPB2GO9Smt6F/zsAbHai5KnFdEXXy+wxHSHLNAFL7QRsNDF0IbVsH",
-	"FShQ2KG5AGdIe87baC8moTqmOIJqfTptAAdGKVArEpJPp678Wx0SMBM5S0a1a/wJ8ok70edv4ztfM4c1",
-	"c/jz2UUSP3u9ySOfAvmHd0lwTGKv/+lCkQJw1Ti9IWdJhR0Sa7l5GpMR/UIE2ui2O0CCN266iryH+lLL",
-	"JAGCzySBS8BmceT1vQ0gOWZmxUFyFh1tSHEYc6C3fKajAJpXyCajLEwiyPKpYGqCS/rNJSyX+7bck2gU",
-	"8bn2u9M4dUdqfkhj45a3es75uso9H9IbwogQPoRxQW6u6c1K+N1FjCPJrwlDjJBQG5RM/yZPtdzzWbIl",
-	"yTUhlKGjv72Dem7PBBJjPCVWP/xGc4cvrSmOdcQFMH63PKGxwQS+4QmoSoqPGuMcZfkMOvR8eD7rdDYD",
-	"6BL+JG39BBroJ8MX7eLOKcbfRh8Z/X1GwDkwJufMFKPbRQohQ8RZ4LyY1Oa8KKnkm7L3ProiTHFiJRck",
-	"byMsSdxHqaSjOTb5gifTSAHpevPLzqiDe5dt8Ka0uqPtoNPD2PO9Cf5ySNiVHHv97S3fm1CW/OyCCqtO",
-	"vtf3/vlp0PoHbv2709ppf25d/PwXr1RE0vcuOZdCxnh6mpzPkvIbhjERapVYoOGYC9lXxG+Inh8c32wr",
-	"SF3GOLgmUrxoow+AM6C65p1ACum0lVO9g9A/QN10wZ+8bqet/nnZ3+ns9LwL36OSTGBC1oJ7273cGp+f",
-	"n3/61GntDFpvcWvUb1/8/Px/6d9q6Rc/v/iv8/OL/xQg8aKvmlz80fVf3jqhMsFfDvTg3U4HIJz8TBvj",
-	"OMYL1TaIKGFSSVglN+9gJseoh3QLRPXajwYfz979sj842T/JMpzOvXOvnd/arc7OtmNqAWcjepXVDNj/",
-	"EkSz0JVgprAd6eZomrbXB0kJsoxLnYEW+uZg8Rj9N77ByMBXtNH7971nAg11L+2slzbRww7b5yxZg24b",
-	"USF9sIIwhRvG26bjXZH5SiDGmZFRXZvc7fRKeF2zR6+7O73CvijiAn5hr9/rFUW1kssyJgRJ8kVfLjkl",
-	"fBqR8tZkRxM6Fj76NcY3JDLFMEvTL02YTKj8BQfXcxyH7wiO5SXB0nHgfoP84HHaImV6EOablOR2ZMcV",
-	"0txsGLw044P4MeWUSQESwg2OyhM4BVlKoEsi54QwrbLoj1KMUJ217RfUdNcW+uthNsGXanIjHk+w1Pxv",
-	"e0sDjE5mE6+/2X25ud0x50w/yvYbuCWJc4vZNotZAYhIyYdxmMIyyTC0V5NBvE2YkoNCaw1KsaiH8U5p",
-	"Vs0hbA1dNaUa+HbvGb5baiUaAg7AjokpHJ8PE45nTNQDqNu59b1RhEEd3FcyEuzbYwrpZgLW4OuwD+8q",
-	"5rOpYSMQd1Pa8z3OxGxCYgRN4RBFBN8QhCOwvMwpE9oMPtQthika698Zu0A5btE/Z8NP54qnCR6RVmDG",
-	"abV/Ovd8BC8YCWT6+/Nn9dfF8JFYR7eXgEc0Awrn11r3X8pRUzgl8FBwMIvLi0Xtn6pkoftda1c3/mUh",
-	"iTgmsSZR5WUDeirFR4sO6FK1134KzkLt0ugrJSJSDbP1qee7CCMGhcURFalAOGOSRsaFfTmjkUk6ryZo",
-	"O53Oq+7OTu/l1qutzs5ON0/Y1ECA2/liSg5Ct6kI0oQoAZyKiYNKD04PUfoetsVUbD8+HBx88HzvdO9k",
-	"8L51+m7Q6r3czv1+2e15vmfJeo4S7r7HRyNB5CG+eo+/uOICDM8CiQ0pZYmadH9Iq8FjpRLzEZgyI7hI",
-	"G/pDYsGCFNP0s3aEr9oT/MVmG51OPePodbdebb3e3N56ZUG4UwfRrmLN/GZcoPB3q3f96Hcq6LmvyBzW",
-	"FbeXVdyeRtghdFv2AdUA6KV2PFSV4dmFPAIwWZBgzJXakhjHJwQzyq7gRoY6yV3psWBlLwjsvdeOwzmN",
-	"ueQBd4hvYDmATBNt7kJJ02xsoBBn+38/K5EN9VCRitND9d/B6eHn3GP1QL1zkYuYjGIixr8C72guXSq2",
-	"pK9nZWRu2FVKHkyfbfP4EcX419mKQFe984qM4UchRkojyws0BZYecYGvYIGpiPwWB5LHLjJvWfygDYSE",
-	"60VBZZdCbRhqDqVOwqQMRKtwF7W6favdMyvZtIOoOGeG4VqQySo36IEtYLS6ZTa82cvBo/dq2+YMLcV8",
-	"ubRuNulc3NZyi608gAp5py7dA0skJLZRAcx8pkLXlAaWPRAkMOdi9UVYbZFmuNo0o63+ZR/y5a95rdXO",
-	"IiWvv8YeZyOPUidFwKek2q4Er+ttSr62tDSyLGln6B4Yq5Yas0xYSmlwDTcw/2S2zmtCpqKQ3uvrIJd8",
-	"XItNk7c3X5ek2wrZLgUflFY7YtEi9QTqef6VLMorOt5/j6YxvcGSoGuy0HkYJFlgQGJJR8DRn+qqjrEQ",
-	"cx47hPTkDewPsBc4ISCePsHVSBzLMzohQuLJ1HHsoXYVtDo2xaL6ELsP7YfaSw9+eyWF9VNbj6knRYUO",
-	"9OdMR21tbm7uvMgUFUbySkrREN/r9LZb3W5rs3PW6/U7nX6n8w+bLoZYkpYawFu+9oz0wfFesAB4+RGI",
-	"6E4dc7pAQV7RfGak/CpbFgj/0LRtGjrMWQ1shq/MDJtzZTnnSUkzPtKzTeaajbzdyYlk2537ZLmvzZxB",
-	"nhgEURVINasY7B2KPNjgeRsHUSXMdsESWK++1ptiN+057oFh3THNvxIyTTJlVAsF0QnIxCRMZAPKIDvG",
-	"tQTz1Z0MmT2lFkssroVTKz1gkqMxn6MJZgsE7VxV3VJBLNFWQ3pDQ0v6gC+LKmm7VuJIDR4NUKGr4Cwj",
-	"sYfdlN+i75ZPRMYzAW66PBMFsrgQkkyeiQIN7G33ulsuc78am8SyYvQSkwEiphT5YIwpQ88nZ4enLxow",
-	"87rxtU8P7iByulZB54K156ABpVEDHMcLFxyw9gc+E2jMRZEj9F5uuqbCrwnbZyG4CspT+XhymDDfRMrQ",
-	"HmhiPkHPE3hlYVIvljvTMho+lnIq+hsbNGybh21G5AZXentvAwYrrKOz9Tonu/3lP/+ETv6rv7HhOZc4",
-	"pUGtEVXrOJntlM9klZUwZ1HVh33YRokubj6CWLRojhcCRWQkVX/mbJ0z85HD7Dr8lFhPMxPjY5gXtxMY",
-	"iTrIaArXrwCLjwgOxmiCZTDW/nWZxhuqL9rayag7EcjkB2YExwAy81haNtcCSDzKbgiTPF48ivH15a3v",
-	"zYTaXddR/ShIrM+qU5yrRnsNiQbC/+3t/w0AAP//",
+	"7L2Lcts4tij6KyjeOZVHU7IkO04s16ldbsfpeI8T+9jO9OyJPRFMQhbGFKAmIDuajKvu19wPu19yCgsg",
+	"CZIgRSl+Ja3qrm6LBPFYWFjvtfDNC/h4whlhUnj9b96I4JDE8OfeKb5U/w+JCGI6kZQzr++djgjiF/8i",
+	"gXwmUEyuqaCcIcrQH1MuifDRkMdof9j6gGUwanu+R77i8SQiXt87816feZ7viWBExlh1LWcT9ULImLJL",
+	"7/bW9w54gPVIxYF/H5GYIDkiiJEbMwVERXtOh0f4kjLoci8i42SZ+a7f8xs0xmxmehVqlJggHBO1MBxF",
+	"24izaIZuqByhmxGPEhC4R6dMkksSF4b/OB1fkNgFUCrQBF+SZwIxaHMXo53Qf5PyWIdmfRgGXH6c/zMl",
+	"8Ww/dGNHTP6YEqHQg4YaHcR0MuGxnLdVx0TGs52hdEHphASchQJJjm4wleiCDLlCh3hG2SXCl5iyObO+",
+	"9b0JjvGYSIPfu9FUSBJXLUOQ+JoGBJahuqbqxQTLked7DI9V50Hag++pVdOYhF5fxlNiz+QvMRl6fe//",
+	"WctO2pp+K9b2Q1j57jQWPHbPY8DIV6kbDBAfwglQu2dAsI34BP8xJekU/1B7Y81Rd21PaIy/HhB2KUde",
+	"/1W353tjypLfXd+xL+94HDiQ6URycyANqBC5JgzdjAiDpwFnjASqMQpGJLhCQ0wjsY2oFEhILKcCUThq",
+	"DO0dHx8et9FbMsTTSKIhjkTlgoYwG3s9of7M68N36QouOI8IZrCEqk1OKVnlHtPv3tz9IdDC8gQUgRUI",
+	"C4SZuCExCc2W+kgQhapSPZmhgI/HWPiIx2jwctBGvycANjRwBD1wRbMQZ0R9wviNjza6PQXgtHPMwjOm",
+	"2qkTQwUKRphdkrCNnh8y9HbvYO90z+zbeIJjKhRZF2iMQ4L+NRXZkYMjPubXOPIR41KRSDWskGSiaQmV",
+	"7RdnzEn6AcCax2QgTrhFFZJ2O72N+Vi6r056DMSvardp1qR2y3M9fefuH9AxleXp7Eg05kIiwTXnoZKM",
+	"RRXKR9CHE+W7nY6vjsQYSz3z9Z7nK+DR8XQMrzsAOvPTd1HzjzwkVSBjPKwlgUx/+51AyvjWBx46SM1g",
+	"FwcjEmr2dUCFbB3hSyIGCIsrASwmx7+2ETBzOBHXOJoSaELDDMBFFPx7K5tCC+ZQgYubG36tkFHN5TXV",
+	"9lHAp0yd7GHMx6hr8+CqVTabtRnZjSUuHKlHiuVFicplpPQdR1GzNcHQ9orqMb0Jsh+TSUSDWjIRZ03q",
+	"UD/O9fSdJ+BEs9CP0LXzIOIxSdi/5FdETW0ScwXjivkJq8u62VnY3Xv1ah6hvVVdiQlngoAU9SsOj7XA",
+	"p34FnEnC4E88ScGzNon5RUTGv/xLaMm+GWiO9Fd60DJELng48wH/jFSnOCRGMRmSmLCAKO51E3N2uY0G",
+	"JI55LAYARaFElJi0PSV4KcHkHaYRCR9y+jvIiI7oBgskY6rZM8Kaiw5hQttoEBKJaZRMG0QtSSZ65pwN",
+	"Ixo8ONSNdK+kOxnjkCoacDPCShVDQkmE5XkbBQNLmPg7Hl/QMCTsoWeenBoR8AlBIScCxJeAX5PYSDWw",
+	"NJilkiZihqOHxQpNHs0pV+eXxDCbj1y+41MWPjDIYjhDjCMxDUapyq2ET2oRn1vfO7weNaIDi03u8Hq0",
+	"p87tXRAAjZFFCuDb9o6/tw6vRy2t2r6tmptpv5ZowDC1w+tRg+N4t4tvdA7HRAh8SRwH8e5W3uQ83+3S",
+	"mx/ku1tlA3pwd4usIAR3t5oG9OROt6wZIbm79R3FYC6iagZzufvdIqdZnFGukaCKEKldVNo+sPuY4PAu",
+	"F3uMJQEt86FWyY3Oao6ZKCwGzHit1I5XtxTL4nfrfx8UjAAt7hIEpk+lw7gAsR9qq0xO99T2r5I+mWmq",
+	"ckTGpe23Wttm6joAOAzbAMOySti4I9O+2E2iADbrBFonu3LK+QGOL8mDygSK1kRqVAVszFAXfaC/3uWJ",
+	"+8TwVI4Ik2oND3TqPnLN9wDjMENTdsX4DZje7nhp15hG+CJ6mD074WOiLZKMkJCEGTvXdssnQVs+MePB",
+	"IOEHElJ8CjrxA2O0goniI/99cvgRjdU0kNLNFYrrF3xCtNESSXxFxF1ixd84vVMsh/5cFBXE10vOyDYs",
+	"KVn7gE2jaACqxkKs/V70yKYc/tb3mrHmu5/l/XBoNVADgn5vxp4Kun7re80J8p1Prjld/v3331s71jQr",
+	"3I5qSKXjoKn2gVV7TG/1yhvQ6ztf9cOQbb3AhWjvvSLf4iRY9WcGAZdzQrlg2qH+G0dHsfpQUiW9Gh9m",
+	"hUIYI6xmQQOCbkY0IohKFGFzwidWNwpA2pOSOeFODj8d7+592fl0+v7Lu539g723Xsm+63vkmoaEBWQe",
+	"zPaSdre+Z+wMrqANbZEAM0zbNVxMxiScVXyJ0YTEgjMUYIZC7uxAkGsSUwldEDYde/3PHph7Pd+7wTFT",
+	"zXyPsiH3zl2fU7PW1LUQYklakoLVvNx8CtR/HnBOTDNtLk8s75/1plhzTsbPOs6AaW1FCqZsBdwM4Ht7",
+	"7JIyB+yv8PAKgwcY/RX+NDZnH8GbD1QB6QO+IgqpJpxHiA9t3wfgVAJR+MTzveKnTpjuXScnsw7F8+iK",
+	"ZfNNKKP24bt3J3unJ18ODk9O7wqptchje5w2N7yyTymH/d+NL74nsbjam3AdMNBg9BseX2myWvZL2qgH",
+	"gQxYIViChPUYZ/q1J+TEPrXXoCEvtt/g8M79Ub8vCqNu0/FxHOOZ+p0Fx5QPwDseo4GOfxlsIyVCIkOn",
+	"CQMLjHqkOaf2ic0BIEw0N6QbIBmqueGhByu4U4dDQaQw7mHhIxyGMRGCCHAMqUlH9IpspzZeyhTtD8mE",
+	"sFAgnoTchMQiktakvgbRNCThKZ/QYMGdYsYn6SDd2HDZ7CBSYycFi7M3D6Qs8U1CRy5ovov4zYl0SktH",
+	"ex/f7n/8rY8IU5sY+ohxpLEWzYhso5PTneNTaIGT5yMehQJRCZErIL/wCzCvhvqTt3u/He+83XvbRyKV",
+	"cITkk4nqXo7IGYuJkOhSSTuctZFmo/20tzG/JkKNfHh0pJ6HVMDc2joexhBTM3PP95Iper53/OnjR/1X",
+	"MgnP91I2bXp0ktvfYj6dnEBE1YJbe6m+dNMtWSmhwkfPdAwXSTBP8GkckHy85954Aiyu1LlUWNj88MP6",
+	"AHPNIkt0oIBWelnJItLxXPhV6nsxAF4kVvQ8mI5JwONQaMFwjGfogoBSqAMVFRUacyG3UUdbC8lXrO3f",
+	"Dcg9tLW2LI1yg/BGmUqXpUiJclfZ+S2KXjNFWxKBN8ZMRBCMxmN4AlPYRmfemaeDbG6oIG7ZDLBC07aG",
+	"7EwqBU9mn+SnBkRcS775uW2jgV7OAAk8E+hmNHMCtILk2xNISGQ96dLNbKAXlltYSrJzvsGZWqr3nuBI",
+	"jhbERZEicEJn+JWDXhTWYb5yzULHx2TnudPdej1cx53Wq4tu0Hod9kjrzbDTafXwxsVm8CbskO7Qhvl0",
+	"CjLHBEvFE7y+98/PndbWTusdbg3Pv725bdk/Nxb52e3d/sWFb1YM4IIa1kDvnbH474cDE5uqZeU0wlXx",
+	"4kFIhEyM3Vn7tLEtWJvvdBg0VtzDDi3SYyJBQ90zRKlJgTTimOeK7Wv2UdDvYqIQf6ep3Ox7X1s8DpWo",
+	"+FpruaVFNIhVsnrZSGXk5t90S1HYtWp51tLq41VKWJac+Lrhb/nDcry38/Z/yufF+m4z5Tvf8npRrT5k",
+	"ddBzyuTQvLykii3KwS9dh2+hg/MoZwdjFxouSFuWxJZld3upHbZ2Jw18LO9P8eAnMYnFhiXlt17pLVLV",
+	"Zps5Z6vuXa2y6eUPoVztCx5p0JBrEuW3WglYXwI+HlMpSVja6N9HBAKCYyOb8SHiE8J03N0FGBi1PIEh",
+	"Z0FA+g9Y8tGHD71nAg1oMng7UqNbAa35oW3UKU0KHkxZ9sgl0X/kIRFHCd9ciJEd/u19EPFp+ExA7Das",
+	"E1cypm10RSYSYECCEVdazg2VIz6VaEwwUyoNRErpDeYx4nrWSuNhhi0VNzqPkMMIXzvxB56DmpjXGsKL",
+	"bmtDR/bWBF2rYd2R1mkyFyy/KAQuGh6vNuzSmY92DM8dC/jteGfu9G8duK0FxZMZCwQoJPlUuATLtWxQ",
+	"wu5DpsTiYJQGloI5GnpEQnWp0DnFZP2iBS/aIMm2IzOahdV6KBubNVlLRVsn7h5ej3amcvRWB9wtagUM",
+	"wP5RET+vA4UUZhuglwbHUcRvSHjMp7JADx3446RPKfHLjf9tHjlTohBhShOYN25xnDGRIx7aMkUCBBd0",
+	"Yx5978KmQh+bxQh0MqkijPOAyoEhXVsybTO2i7AfXo928QRf0MiY8hdAmiCVaFL7v7YIqckZA4wTmCGJ",
+	"yFIfKiK+xGfTSbjMRG/d8Npj4YTThQ3tqRhQEmMT8/7JzsmBG158jClzIh2kHjQ5JhMeS6d9Yr5mrl2j",
+	"jUYRInLbSISIkhSjuZ1MY7r4OcnAm8LLTxIzYO3pOvQssynpASsOhw4RWXCnIyxEXoXfjShhst9PAkD7",
+	"/STxJIkIrVFfunBk5pD1b65jVukS9NHFTLtTAZV1CHcWz12g8zxxWORUuUr3S53mpWGTfVwB9v0wkcGb",
+	"ydOhi8Kb8OGmhok70bwKMPoh9fTeY+npG049vbGCbhR6l55ehWaWer4sF7Qmk3mEa31qulVpp1NMvwsf",
+	"UXEfEnLuJ23OG/qIoJELfPPEHb1ti4JkcfwpGYhts47p2HfsUg78DfBDCTtOhcTS/C54ONtGY6I0JG3F",
+	"V1AMUVbW4pLxWGuqP7ih5y5sOYtx+O+w7eS3MjXvsNnh0Ot/nhs2abjRrd+QHRUYT4k1nSfZICFZSuRu",
+	"bny+9S1DgEN1arbrlVSGEXnD4yuNPcuLoHXKv1MTayaLpiysboXHxOBV6uIU0wtGZKM1udiVoZsG7OlS",
+	"Mik0sRzDQmwDsg1PaxoVCK2w5yEwGbC0CoWPtGlgcWsDETnhYjiNIqfqExiy+9YocM1wvmBDKIclfZ3Q",
+	"TCp09jkXvcaYTXH0f6ZcYrfKA0LNvjuYab7SNYkw2zUEonySNNg/Vp1L8/6LPuA1J6PWY+l7UxYRLEau",
+	"9RVQ3xoxP72inSLvOEl21k9wwlp4NnxuwzLA5veg4phYdQeWt+hKwtCQkih0xHuSMZXvCY7lBcGuIle/",
+	"x1QSNEpapHZwyXVNAW3sSyyEqrd22li0jaHCtg7GU1s3SzbEEqO3FIYbA4ernBeY42W+4AKKpzrwsLrb",
+	"bmdJhcYa5ohHNJjtJgpyPWF2flVwhGriXVDzFlR1ZiyAcBQTC1aG2S6fzFDAmZiOSazjcMQzY+Wt2kjV",
+	"axuatk1Dx16mBZeqof7azBASYa9xVF2i64LIG0IYkjccBXxCtQ8CppDMNRt5s5Mznm92HDEbqbl+vftq",
+	"fXOeyd6a85s0nmTpjVlPIkJMBF3C6YoJFxMawA5EBF8TxKfSNznXPEb/ja8xMlEQYhvdUCYQ5CoPdGDS",
+	"oI327bA57XrC0Q2eCRSRoVT9mQ09Y+ajNtETsnZx8Pl80M4XXvp87mcMdrGSSgD3ff3tm+5Wr8B5i/p2",
+	"GtJVBZkxyNz9CrD4iOBghMZYBiMSJlFlOrMSrECwOtOJSOLtUixPAHnGMmCcee2XZ14ZJB5l14RJHkM4",
+	"9b1D51WNMcFGSxeqVtKsFOAO7HRQksLR9YvMIqPT87nXPSugLjZmfF+uuNmfi6v9kBwqX3zvqXMsM1vF",
+	"aP7U7MvAQTGIFS+r5mUJmLz2S68GVCvmljOOzedrzfnNQ9gWbOWsysRgtfmU+nErGaDVGip8Go5owmdS",
+	"zqgOxxWZSP/OeOXPyxxX+tG9MJiVcrNSbr6P/rsIuPGDLG/qMh20EcQLjDCUj7JjEiE/ZRpFPiLjiZwp",
+	"oP+bxLxMJS9wcDWdnNIKG6V+LWqs7NnCgsQ5mxiQK0Ig5rAby8d76xxFkku1g3ZMGMPRTFBRbZxezBsD",
+	"oU9KYYi51EW63cbjeRbskIqrRfNUTDmhJslAxs03xyGnq8RWeog1PT+KIaOPTIV7pcSEUzWPnrZjsBxh",
+	"H2RBl/MdOMjo5Jior3QEsytMMINKdsQ7jqBErHaBYRaQyoOzmNPNtD4t+NUn04tI51HF9FoJVS78Zjwk",
+	"WS2rBngDob+L7KPbuaSdABW5r0LuTGhV1r0JrxZQFnk7YXdVYkRaJOKYXFIh49nddbus71Hy2MRULXGy",
+	"F/hkyqh0Ahjqdjfa7gI10B/6umcXOUiIymI+1SScQy3R1esC3lrfuyaxcFNUl62QJIEiKWPIe2vzji1A",
+	"2WwIywOcurzss1jh7M0duuRA2USyRGwyTurbLLdMSwzTyJCswFedzMlBxc9rJY/7j5Ox+WIhtyEmBEny",
+	"VUJG34TwSUQySfbMO/PyGQMgTAkf/RbjaxJRpmOniyLbfBKrNsktw+8zIQkOlaLBrNwSfYHDBYFMQyoV",
+	"RYEqIJwRpNEGUkN06ACUGU/oaVWSx7ysjSygYvEEiYxj6byNeZFfrJBFU0cCcxk3FuGvRB3VIC3KfgcJ",
+	"NtXYQYQgTFKw29tI0XvjL0Rp8kv5a35a+SHX228WH6xeE3gIM06idFSZcMz7BuabkyTfNzPd/CxUoioh",
+	"63AIpz/Nmiqcz0bU5+O95GQ1C1JZnda7OK1JpcdFipNpKVSNZ/DG/qSaTmfjHuVCR6uU6hKqz0k02ANQ",
+	"6WoV0UwdZbUz83a0Yhk1RyC3Dl0LomEtEWcJIKAoTJEFYwzcRq0uoiKpLFimMhG/3GNhVcmMw2KBlgb6",
+	"U8QvTySO5V32uWh1kgkX1E044ToUBSBTP8GkOUqOLogxoiX3aQQKZBEJL/WZaTBNbSM/cF19mFR1URwg",
+	"HWZGmlZuSUvqZCc3q/lTDpwHM/VBYWsXVYbs6iSFTfXzeGMB3Dm4DZlkLS4JPCmluBjuH7/bRVsbr167",
+	"WKjENKpN7tm49XXFv+Yqv5nlO0qicspOIYfFFFF13Ra0Ewmu69iDmyUkMfp7y1yD0doP296cLJVMPZ93",
+	"IIo+XSqjeRlPVVHyO0hIRcZyVwpdUQbagamfmWcw05j1NcIPI37TN236lF3jiM5JGXOr0Xr+lkpqttmG",
+	"dg126X1bzNLQJE1s3c5jqLrES45ywEkuZ4M72xCPE0TIstiknfG2jQYm1Q1KzEARJTkirO31wZpdv6Pm",
+	"0/LUcjl0z9Vx2tzqdF8gyozbSwuxMJypbKP9D+p5frfXtL9hrbPQxiYzq0+pWyQKtpi2yob0MmtmXFYV",
+	"Thmkm6OsD70LwFvhrpAJhYpxTn9N6nnRvbSzXjLHVOaM0W0jKqSPxIjfwG24ugyu2NaeHfOVsKom3Ltr",
+	"ptcregaK3AyHLc6ifJ2sRvWD1ru3OoTsVxxc3eA4XMAJnfphDfPGAt2QKFrI19p7ZcaH67u0Qaq53zXI",
+	"Psr7vu0X1HTXFvpryxP5ysnvl3bC9jZv/afqyc/NqjmEraGrplQD3+4dw3fjHmMSwGtf6z3fzYcjZG50",
+	"HEGZe8thrlsMUpjp3w5fOLzvn7HB5zNFFwWPSCsJe2i1X555PoIXjAQy/f3li+0xvnfy0+0l4BHNgML5",
+	"FcJDqE88hyqncHK4w/POcB20df9r7S6ZkUBL5Yxqv8+3tvt6rWf760wScURifSDLcIe7CJSYp/kfulDt",
+	"EUb6EOoqP33EOAKhJq8UbyNs7idXAkRMhlNBQjRlkkamWuTFlEZSo1f18d3qdF53t7Z6rzZeb3S2troL",
+	"mXpsHqSOn9b8DvDlB/x1ThVOuCZO60JJRU48MiZxKgVUUbcL5hRq5bQjfNke4682nep06ilVr7vxeuPN",
+	"+ubGa2uRnbpFdTfTRbnrANUaQKu+swfQCs0wJmIEsVQLUHV1QvUVRozcmJObQsn02TaPH5B9vslWpONx",
+	"ll2RFnvBbpCiSnmBJkDpARf4Oh8Y/g4H0mW/tSMOh9AGdDu9KLjF28QdaWHBR2mpZs6IQJTpCtHbqNXt",
+	"W+2eCWSiYLdRB1FxxszRtyCTDtzWA1vAaHXLBCFv713vvd60D0hLkQFuV6fpnN/WHpqNe46cL/V9oq9n",
+	"d+0CRCsJiW00wxHFpow36CaUwQXqUmvgwgnICQzUFslIA9vm3Fb/so9ESQ36GhqRhZZGWJK4j6Ysud8d",
+	"4G+xvjdFvmcXaN1p/QO3/t1pbbW/tM5/+UudFtDbuqOsAoljeWRZ+2oL5eca21jwJunqlI6JkHg8cewO",
+	"3E+dG7CPZNJ+4MMmwU3WSiXvp2I23NUNlxWqxuoggYq9vr6+9SLjmqxoRi5cgt/r9DZb3W5rvXPa6/U7",
+	"nX6n848q3aveem+ve2sVGntPobFqzsBSdoKoCqT6RO/sHog82HRRPRxElTDbBiWsXpaq14LX7TnugqlC",
+	"uFxHZGIuB4AWCqKp9dqwB8r0xdKOJZivltIhe507ymDB4ko4Rbx9JjkaJd5FaFdU5Z4Ji50nol9Ir2lo",
+	"8TD4sijfzfNTGg2iATZ10zwcvU1KSEvKkNWB4tTxiQ3f7iqAexXA/Z0B3ElZwjs3EvZ+qMTX1FjhMOpY",
+	"FMgliteobAUVtaTxF6WfkgjjoPBuSuJXWsiLjKzSrldp0602tlapXlVKZq0w7TJh5CMdM0yd41xYqsh5",
+	"rYshTQQccqh/GrdtcV2OYi5lRMLkqQJaBI6g+e2Mw6SdCqLtkA7NHfaKJ7XH7lYXZMjj2hZgT8saRPyy",
+	"Pb8bd6tCV+UGxrM3ZYESA9pm8STSAZxGfvCAcLUpAwkjhYE7s3LlxNFOnDpPS13y9aN4XsyEXvk/iRfm",
+	"6dUeqHHKmMl2/ZWDptZBkxJzh/dEc1LjOvF88JuUCdTKrdMkQf6n9POsfDZ37LNJqFanVJNj5cFZ2IPT",
+	"lP/+mN6c5Vb3A3p2zEJbXX/l5nkibp7kBpa256+cPiunzxN1+qyqcT2sR2guvJ+mh6hGrf3pHEZVWvHK",
+	"ebSqDbeqDfdj1YZzFYa7r9sxa6vCPcXbMW05V+HTgklYME2Jr4gmgwbB0fNBQspNGSZGXrTRB5MODao5",
+	"s6RSUzHA+A211gHnPAjIRMmqNyPCzhj5Y4ojdTxuTHaMkJBD7brpeJX64T55tQUQ7jQVZG7m8r1ng1TM",
+	"4OfIDmluQnvUbJHme/CDZY8sAP/vclY0B+Aqu2QhCvczZps0XnuWfVJD1uffX+u4WrsoHfRtwWDha64b",
+	"XGWz8ob8EP6P5ouc6w9ZAMkct0/PRakfMNdlAWb0c+S+LLDgVS7M+e1Cx6/eaZKHWs630Ihn/OyZMUUA",
+	"3LnT5Hs3oORGWYCcEhxHlEB4q4KMjnNN3SjnTUdfeV4eJd2muSrxdNNvmtOxJ5OOs4AZ4omk5yww40rv",
+	"y/eSqR8kgWcBvlrjk1mABFMWxGRMmNTlAmHbG1HeVdLPYjryKgloEWh9d1LQErUnj2uE1CTyhseXbTzB",
+	"wYi0oYJn21ih2hrmbQPYUlelgJ33/CYRNBPNJ9abGPbR4Gza6awHIJvCn6Stn0BT/WTgK/TAIsECUwmx",
+	"Rl4N1HIGiwqn6b24y6983qf7IWGSyln523OXHKRm1LrGMZwRNbWaoWu6zu94w3qZJbeQbtvco7ebfDKv",
+	"5p+hZOFpSjMa9b9nf1Y3xuucubJR3yBwZhX6q3pWkhK/ECS+dh/e30dK70I3PL4isbYZRZxfFepjNsvw",
+	"u79ymcW7CykLHLz1RD0Gf6IR06AUI/gSsSSLL6hnV+ms24t3Eb85kfrC6FxBHxBDGm/pKRZXO0LQS6Zk",
+	"gLpd3crxr2adq+bz8WWz5KU369IwzyFTvgaodf6srMzCybHSKjVs5vits9rcCziuwbTw294p+GBTEVEQ",
+	"JtEFDq4UnQb8aHurlL9Vyt+qbuMqm3CVTbjKJlxlE66yCVdVI1c+91UG4ioDcZWBuMpAXBWaXOUcrnIO",
+	"VzmHq5zDVc7hKudwlXO4yjlclbOsK2dZn6aYu1G77mrKG8X4FZaiqSB9dLT38e3+x9/Qc8YTJ90ICyRj",
+	"pXkDhYymQpIYzYh84aPjvZ23/+OjvePjw2P0XL0HJRTMnmiIaUTCF3lX8u7x3s6pvnTu7d7BXvLn8c7+",
+	"x723nu9BV57vHRzu/hUe6D++mIllDz4dvU06yt7BfDzfO3m/d/A3+Pz08At07vle+oXrkvcTLKIF/T4n",
+	"OycHSBApKbsUPihb6tGXo4Od/Y+ne38/BTELHp2cHLTRoZFclVI2jSK4AVLb9qEh4yYJEQkSxIrLl/1F",
+	"ESXMeRXc4c5UjlAP6RaIhjCdw51Pp+9/3ds53jsuXxpqHYKNztamC+2Jkq2pGDt8n2rt6Xs7qAhWr7Zg",
+	"93jnQ+vk/U6r92oz9/tVVzEGa27ODREBd10flywUXtcv0teyaqOlSn5F2J65Xrw86qfjg+SqumQC8AVK",
+	"biRHzw3kg5iE+gZW8WL+HmRC80jKieivrdGwbR62GZFrHE/lqLcGg+UX0utsvMnpNH/5zz+hk//qr625",
+	"rnScCgJhE47VCRLr6/jUhGEDNeqqLaubtAkZmw/gAu3KEMtFvdRR3GeTqXyC57EUkl1zPpO4oVL8z70c",
+	"Vt3ZCUx1Ln3QKyoPq3VtcEdm8LkiZKLFRAMPzoivQab0+2siEJWFSXY3199szItnL3K7m5hKcsiimW7w",
+	"2BRogoVQ7LE89pF54z4vTw2IFiWdi5L3T1Yrp/Dz0djqpT49grtMxYanRnDvmsbOjYNe0dzvpLlzIfwT",
+	"0uC7J7sN4vV/TOm2JgHuSUm7SwScn5BgGlM5W5Dkvuc3CKO/4uEVTlVxsJbiYETCtnkjSHxNAyLAxp8t",
+	"KaPLN1SO+FSi04OTlEaX1c1JzCUPuCNlC4Z5JhRNg1WgpKljsBKZUA8VaTg5UP/NMYzkgXrnVAqNll7r",
+	"OlFtFMij+UGqkSjfWZ8s+rxm15ZRT1Zb12jrNGgb759pvswmLiPy3PMm1ks7j76p81NyG26yBn3jTTbN",
+	"3XQUQL1g8ga4qitu2I/JkH41hcXAfg0O0XSzWSF153mjhJ0XFajxidE/pkRnDpAzNom5Wtg2GtKvIJ8E",
+	"BOFcqOBUmPpopiNLqmZIx+320SVhJMZSIeRhfYJPytyu1r9uDTu4d6HTdFrd4WbQ6WGcZ3ebG3fkVN+4",
+	"9b0LzqWQMZ6oPSSxYz92wjAmQq0YCzQYcSH7Ex7LAXq+f3S9qaB2EePgikjxQol8JCRaHLzKgdpPnYnq",
+	"HZcjEotCzF2301b/vOpvdbZ6Va6C3mYvt97nZ2efP3daWzutd7g17LfPf3n+v/RvBYbzX17819nZ+X8K",
+	"UHnRV03Ov3X9V7d/8Wp9DV3jqU1+1vsd7idmG4JOcr2Vag3GhCBJvmrNZkK4Eu5qpCjoWPjotxhfk4gy",
+	"IgoCNzhkarN+CLukbK4zcE+3KkRhLBPxCOi0qwmAS9c8zfwizwSCUP7Q6BXafY3LvhQqKyjCAmWTih5T",
+	"xkOiaKVG0PpVfrTbFqKyJxFmtU4j1UCL0HyIsD5uH0A6/oDVMs2SttEVmUhgcCQYcRL6KeNTqj9ll2hE",
+	"4lpsUacf9I0CkvTe1AADAi8s+bqWGyXtCl5PkbrO6gOrco62YsC27uQtkZhGrhiqmVFGVSslRiTeNx5r",
+	"l5oPENEk64YKUsCOamzowuBKx9XGCVeVvhENRomlBdzS+gNf0dpJhBVGXpCI36BBAstBYfyUSCbihIxE",
+	"+4ooWCpBoJ0q7+Z3zlxyXkv71udEbd+PlxViSxUrclI6QPO+7QV9JpBprYCWnnKBbxCVOQogR4RtZ3VJ",
+	"26Uz00fZ+Tpjple/2QHaToulwgEqcPb19pbj8DSmLG+c9yiShLjaIEpPTQHzF7lFz8hzS92gt5LqHkOq",
+	"W0ly3yvJuUSsSt/BQ8hbi8pY3yN75OSNav/U0xY+lhA4UjvHit+U/VUG+2oYxL2XX08MCz9E6XUz2bsr",
+	"u25Jemhsaq2Xyqijqirq3ooz3xdn/p6agCtOvQSnrq1adO+F7R/B9DK/2H4qGswpzJaohYAanrGjWDyo",
+	"kUn5+0tLzzPfLNbb3Qg6T1q2mW/mX1DWSc39oiIgebEtqDerLNpXrZXEbe8oI8UcInGf5cxWEmSNkx2O",
+	"ywNX9VkJOyszxA9qhrhDJ9LPYNRo5Cx6wg6ilV3mO+wyS3mAHtrp87P5ee7WtbOSjWpko3Lt/uSUW6X5",
+	"S/WrYmKnB1+QS5AusETkKxVSm4WK5a2oLsyxreUEcyefzoHVHWgLGY31TwUJK7szmU0+j3Du9QENascC",
+	"CPayjuD3QdLbSb7IwrmC2VSDbwlJUmew4ws+ldsIR5FGJyqs3Fe7LkZJqIT8f/VHg5Bpsz2qdSkfe06x",
+	"oiTft8FIBUul/swe3tTWchosC7VHFzPkkgnXZs48nH+LlaCujhQi1ySeJTdC8iEaYRaKJpVfTSa9E3Tl",
+	"pppCODTCImxUl2lz3yzACZdILIhdpwcnxRyMk4NGiReWuVcUEjCuyMyRfYodUfh7H1CgmgwV5tr1MmWs",
+	"iGpYDGIH3jcTkoyfiUIwe2+z191wiW1qgIqhTVh6NgNYCJVCbT5l6Pn49ODkRYNI+srBofxs/NEZSq7k",
+	"OpB4YNU5OIynQqIAx/HMBQGs9ZBnAikdpDiVV+uNKHga/fp0EGZOtg6eI00+MDbVz+P+UUuJUE60nsT0",
+	"Wg14RWZJYkZ5Ok8wyaVwVCrh++jnZhlH2eOfm/s+KvPz3R6QEM836//kp+eBDswSqsNp1c0zyYHPXyyT",
+	"X4r1DkERLvAdW6Wc4aG+xVsDHJzQN0aIFkT9T5BouG0qxCghWpeGucEZDM6YNVBedai69qaEYXYN+8Uk",
+	"1CTzrFo4bx6IcJR8UlFNH2TNMZfko3vQgiwKU8t9kptVWSi1bCgnakp6hRcEx8QR/7BjUgehEuPFDA00",
+	"fAMZmRfaxDjYVpt5QSLOLqFkEGcEGQN1G31iIYnR4MP+8fHh8buDw9+/7Hw6ff+/FbUYKOKpe6ICMTDR",
+	"njHQqUHmV0slQiIcSHMhQ9ovGhgMNWWCAMBQlkuvJV35SMqJd6sWTtmQuy4si4YtdZ5IiMaY4UsS5vTd",
+	"pIJbLk1ItM/YGdtBL40d7CXog4VUIh4jjBxGM/QcownnkaJn1kim2qLSIEG1MFwgnsK6xy/aZ2yHoZc0",
+	"Kyz2El1QFmYDJ/1L7h64jXbQS2vEl0lJukLJQKL7O2NJh6YmrTnT1gySonv58U1zXQjNbg5QOwW7AzC3",
+	"G46GeEwjUxYv5lNFBKHmFtAQsD8C5orkU/Ty5TDC8uXLpPXzwVpiUx34aLBmDacf2CAevAAeodHLVKL6",
+	"xK4Yv2FpZAwYPC94OFNzTCuH+mhw9Ol0ABsGZrZM1dczRM8xS+tZ6r5MJI6CRVqOlHwNyMRsd6yWSMMk",
+	"pkh/9MI/Y4OjndPd9wONVP99cvgRjUl8SdBESToaPkBCB7/tnQ6MT+v5QBH/QTn650Ub7eniW7CeAZ6k",
+	"8FibxPwiIuNf/iU4G1ggTgxeLTHCExLmoA0v1swxXPv//9//D6CMp3IEPxIIf8WBTEi95timoitkGpv+",
+	"Efk6UUTijCW7oHlFMVoptyeIXjJt9NRbYoIU8qwF7EI+XMlggp0UfYWeaCjO2HN770Rm6hrBxRNo8PfW",
+	"Eb6kDMDUUkyxj3YhLfAQvjigQqoWRMAuCcJKcP525sFFTboaurnxQv8IwZ4szrzbQRspiA++GRxWNPx2",
+	"YCQdQRKwG9NSYpCHOpeKbD4TKZ0FgqQkG/2FLk0nONI3riRW4bVuuzMAIA/Wrrt6y5OSlvojDRdTLriN",
+	"wGYGL5LioYoQfzrdbSN9JdOQJuFknz7tvxWaGksqrSzrYcRvPMt663XbnXZH8To+IQxPKJhCO+114F5y",
+	"BDxJY5SBFBjNdFkGxZlhV/ZDr+8dXo9+I3JnKkdvTUvFDcWEM6FZW6/TMZezyMQ2ZeG/wnv1TLPnuRWt",
+	"r0f2SMBUyqIdDgI+ZXIbzj3smNk9s1NKYr/1vY1Ot2q8dAFqxE9MAUJBWomIof50vdGn73h8QcOQgP9n",
+	"o7fV6KNjLAlUaddjvdLwm/tZUhlRf7PedGnXmGqBFSST6XiM4xlYWXmG5JZkAVf/XIK9l1+PvHP1lUYU",
+	"cBnUY8kpNcLSd6DHXJNjGSeSUrBwCRLqbr3utDrdVqd7CsV0+53OP9rLATrnD/t8bsPv1Lj9wQ+SeFNK",
+	"gMtR8jrgKWp3pJt99wGrjrvJC8JlQJoZaNK+nTgdQOlcnaf683RaZhjzMWItx5TmHK6jtNf7JL/JKBWk",
+	"N+GFelObAfpXHB5rNeNRsKiz0eijj1y+41MW/nCYd0xwaHO/EtqBworHREKMz2f3YFmTJJQflN3b8zlI",
+	"uxZiiS+wIGs6bHUOjQM1RniLTimTFMF6cusv8MVHuNBksW9O6L/V2t1Hbe5eGQCK1SF5ModE4V4hLO2O",
+	"z4nvTbjramcr5AfUqxEWiHEdSgKaGs6C7Fhol4zaLkwYVICYXFIhSUxCcN0qTfbw5BRlGnob7cCteCRE",
+	"G50OEnhG2SUSXKsNpUOpM0f/akLOjTnoVx7OFmIqbltfzkKa2sdyBjZjzM0ds5/4yHSbDXTK+QGOL4n+",
+	"5lXDdYnpZMJjScIPJKT4VIH9RzumO1riNBahRQWoAi9a+xYkMYbzZKsM/+9Pskoz5NySVWJBXDGNpyVZ",
+	"4TwVvluuMV8mycJkFxXF7MyhOVKZ1XQlm62O2WPIZg5nykNJaEcRZn4WywoBB6ERtwohqNup5yieMrCE",
+	"E+NKmSlJq10tYdmncXk5qxmLgRHh3vz5wtajMDkIps6ShehPb0/oNDuOu5wNI6qjBlay4hyyoc6S2wv7",
+	"nXKj1WNRhAxJRCRxRdrrBCeIpt3obKGbEY1yfly41yfni54KYoJjSiTjLQxTJBlLcLu/cRqujlbpaP1Y",
+	"QuiYXzdFdL9OyZmPTytV50+u6jTDsQdTeHzPxGsXTGomBgRENR03mpVcURKbk6jqtOaHlMNMIvVTlcL0",
+	"Vew64BMCPFZS2EoKW5Rw7OqkoVwY0YOJZGs4vMYsIKGOrp1mt4HWhbI4v/nOA+k2gFe74G1reCEiVJtA",
+	"yXgiZ9uF6MU4uXJ1amKt0cXMcs+vOOlTMGEb9Ep3KsGvH89smDtqAZ7gCxpRhdl2COg826J1Te+u1cWd",
+	"BbnMYYWu4WdNYmEUo7yikAe5OlxPJ2qNBqO8Wu0OAA8wQyN8TX78c7fcUfvBzfh3JQhbEIEKmI5zvh8K",
+	"H/EYOaKVSxHKCG4AH3IQmuFCLx3MDFPPtd6LIGWmkkKZ7yx4pF/c+vmuDHAbd5RuRr4bgHfjTvTu3K4o",
+	"35Nykjhp3TORI4iPrK8bD0uFF8S+s//etG+b5T+eJ8ReaoV4YW3byiOy0sW/m0b8SlnoSlWDonkPp5Rb",
+	"aL32zfqxnA/FUXKv1mtSJDErr8mf2WvCbCK7mLtkPiI9DqtY6aNPzW0yD8keSv6a33jfpsZ3pqIyU9Hg",
+	"0nWt845AY8xmugCsQHaBRSTwTPgISxQRLCRYMtEpxNJIzHS5UMg2vcFCqV66gqiPGNeFL00sjpMZKHkZ",
+	"CjSuFGF9wkKy0oBXGvDPqgEzc9R/cGOfWsbaN/Xf+THr6kh79081qiQSNcmVKPLkIjiYxoqnK4J8BOS+",
+	"sxNjKYfzzOPHli91JRUA4mYQWQkHK+HgZxUO4vzBf7rmces83p953BrkEc3j9lIrJAxr2xzm8Rxx2TvF",
+	"l/NOL7T52c/syqx+b4kGce5w3ofh3Bph7Zv1Y47hHK7L0GXmkvp2E1OoXiAh8QxxXXlLl4ursZ0X6c/K",
+	"dv5ntJ2fSD6xKorOQf1aG/p8hHocfrJiHz+NwluPm09H7z226fn83IZSSgNUMaRhSuLzQXB2zUYs4MaM",
+	"2HUj7TbCaMIjGsyQLp3I4OIcJEeYFeo4IyqSPlWXNySKfFNijUrEcrdXumuL6PyHPA1YbEP2hx/0XYjn",
+	"DyEOP1q+xmLEy5G3saJmdyYM9xp9cxRDzUEQst5hGpFVfZdls0XuRK5OIlrmmABPssoCBUJUoMKKbGYX",
+	"yQ3NvZNYkksez/SNROnrtNryADMczQQVA7gGTHX0x5TEM883Fc69pIeknDa2rwlLvrZJKdRcFzImeEzZ",
+	"paPs+kJGxVWBjpWktaxxzT4NCv315ZDisaoNmqcL1Hg6SYPeVqnPK+wu6RFWaX3MZga9H9ujPCI4kqN/",
+	"V2L2b0S+hyb3idVmBJdzSKKQE9G8unLj0sqTmAdECBTR6xyN0QAxkkEu7L0KRPMTYxysP6dcQUAqCABp",
+	"4rREhILeRFhYxetN4/0wx+zn3Y7bAEngxDTCpmkseHy/XsQGGTY7aIL1vYI2WH0EtxKTEF3MEA2bU8Ql",
+	"yOGytHDxctTLULSFydkcTl2RDZJ7DJTMWQ1rJxfNmNfztxOTINVFscZgGdcmhLJZ+aFSPor5Hg01+O59",
+	"TGC5VI+c+n7As3CGOhU+bddcjX+0o9NEE1/YJ7WwFv1dKvQjn+yq3I551RYKp77INte+0cWyMnzEQBUt",
+	"3los/KTmFdzcq74pU4QGGRob5SnsQ4+XC9U5eDxMbyAtL2ykWtiV9MjIOi/7osSKqoTbB8rBuK8EjB8H",
+	"C38IpKrLtShLN4s5GhKNy9yX1J7hcVSndu1yJmO86HUcSa9LV04v6CoTwnaO9hFc7XTnWhgVKOTBFG4c",
+	"r9DAYoLDWa16qnaNMiLE42iokE0SYNZ+QIytAKihBAJqU1yY24PCashaMWt1um19VKtDt82VFEpM28W4",
+	"lMxQ9WdWbhvEx2bKbV4YWim396PcVsRy5h5XK7e/clkoHwP3Aevrz5J7VavOgna9cxTS4ZDEhMm8NC5y",
+	"N29s6RhpoxyfMdt/e8OnUYjgSuPsFk59wyySfEIDp0P9oUJEi/GhD65OP1ZoqL9SvVeq96LxnwXCU2Td",
+	"c/VrK3izHKrpA8kRHIU8H9bZt+lGRljg9ld8iSlDlxzua1VUKAal/AYrqvK7UuMHQ656/9/qIA8QNnm0",
+	"6QXi+QDSIY2FdNEjV8horfSxEwmeGBAL1oNnwh4xuSPZxKum97TD3eFVEoleU04cSW9YN5eOG3n6gvOI",
+	"YNZIHMkHIK0sFYtRkgaxNBWBNL0Gn+6OSHBlf/P0SUnT0NqSOFOtXj1IgO1Ti65dGVbu3LDSFBOXsKvA",
+	"ndPByOFrKl+9/vz43S56vb61+cK6hT0V77YN4xCKHehLnxmSIKVCkOrFDB19Om3rquCle9rLBukjNebD",
+	"BqjCYluw2F+WPoRHetCHDVR98lGqK1a6bEzqn0qeN0GogkhJ2WVtFGqZ+rli9hXm6/xoq30fYYZ4Lprf",
+	"UCQqRUKRttHg8/nARwOQUAfZjQY4Jpr0pVdLodMROWNJ5KxU72zfPHo+EHwaB7Z3TXWsZejCQ2uaR5AM",
+	"sBthIQb+GSu/OiGK3EkeD16kuQdZagFnRKDnAxqqbgNNiHek+jGFYHr14wUa4xm6IAk0tpEgTJrrS42B",
+	"BF3jaEqcaQgAAQUPbN9rmnkhxy7l5OmnHjx63sGKnK/I+c9AzhUe46CgSz0TKX1f0FizRq6TyhRNfC57",
+	"uvWi1OVJuTlgDfMdHBowPtAARm6IkMY4BKlp5km343c6nRJPta7mWel4j3BIflfywghPJoSRUMcN3Z++",
+	"5z5XQmI5FfW+4vSbE934YdifGawqZB/eKu1SIX56/yfR5HKhUs0rlL5rlL7BAvEL7UpfTJBfDq3Tq2nr",
+	"2MP3ZZnpzIMqM3eal9CQtOvmP5zn3YBwPlNKwLfyuN+Xx91xG3P6qNrT/o7H+YvTReZokjE1hrmAM0YC",
+	"EBBAlEDPux0kEJZozIV80UY7aAiiLxKSTBAVlhLY6yl99IwpBVKpglQYrdFHUxYRIcDPFRDt5mqj30eE",
+	"IcaTSeiOBKIMSTo2jnjj6E+7UlT/aO/j2/2Pv1W75LPEssWIyjs1u3vTL+27oB/chb/0NdAr1/0P5Lr/",
+	"OX10x+SSCqkohInvMRmmiMcm4WVOyL1FHW2R4ftC7fPlPsCDuEzs/bK0auUHfyQ/+I8T7F9/Eqpd2A+Q",
+	"l900KXtl0fzx3NZzsO4Hdldv6+dDHsMyg5jINEaLVjmzv1MY9Z+Ux9ss5lG83Uvfob0iIn8Ct8jPKfq6",
+	"yjPNo6/1DnHTtpEz3Efka0AmEg1wRLEYoOdTpg9VmLmeNR0U6PkVmRgKecYSqsgZ2UYRwddKauZTiQYy",
+	"EgMluA8EFtEASuOlrvqEkoq0U8n5izY6LhbO02G4A216G/hnDLzRgZqrEtcVUSd/THGEJNcMILUftNGO",
+	"oQuhbeugAgUKOzQX4Axpz3kb7cYkVMcUR1CtT6cN4MAoBWpFQvLJxJV/q0MCpiJnyah2jT9BPrEUfX4c",
+	"3/mKOayYw5/PLpL42etNHvkUyG/eBcExib3+53NFCsBV4/SGnCYVdkis5eZJTIb0KxFordvuAAleu+4q",
+	"8h7qSy2TBAg+lQQuAZvGkdf31oDkmJkVB8lZdLQhxWHMgd7ymY4CaF4hm4yyMIkgy6eCqQnO6TeXsFzu",
+	"23JPomHEb7TfncapO1LzQxobt7zVc87XVe75gF4TRoTwIYwLcnNNb1bC7zZiHEl+RRhihITaoGT6N3mq",
+	"5Z5Pky1JrgmhDB3+7T3Uc3smkBjhCbH64deaO3xtTXCsIy6A8bvlCY0NJvANj0FVUnzUGOcoy2fQoeeD",
+	"s2mnsx5Al/Anaesn0EA/GbxoF3dOMf42+sToH1MCzoEROWOmGN02UggZIs4C58WkNudFSSXflL330SVh",
+	"ihMruSB5G2FJ4j5KJR3NsclXPJ5ECkhX61+3hh3cu2iDN6XVHW4GnR7Gnu+N8dcDwi7lyOtvbvjemLLk",
+	"ZxdUWHXyvb73z887rX/g1r87ra32l9b5L3/xSkUkfe+CcylkjCcnyfksKb9hGBOhVokFGoy4kH1F/Abo",
+	"+f7R9aaC1EWMgysixYs2+gg4A6pr3gmkkE5bOdU7CP0D1E0X/Nnrdtrqn1f9rc5Wzzv3PSrJGCZkLbi3",
+	"2cut8fnZ2efPndbWTusdbg377fNfnv8v/Vst/fyXF/91dnb+nwIkXvRVk/NvXf/VrRMqY/x1Xw/e7XQA",
+	"wsnPtDGOYzxTbYOIEiaVhFVy8+5M5Qj1kG6BqF774c6n0/e/7u0c7x1nGU5n3pnXzm/tRmdr0zG1gLMh",
+	"vcxqBux9DaJp6EowU9iOdHM0Sdvrg6QEWcalzkALfXOweIz+G19jZOAr2ujDh94zgQa6l3bWS5voYQft",
+	"M5asQbeNqJA+WEGYwg3jbdPxrsh8JRDjzMiork3udnolvK7ZozfdrV5hXxRxAb+w1+/1iqJayWUZE4Ik",
+	"+aovl5wQPolIeWuyowkdCx/9FuNrEplimKXplyZMxlT+ioOrGxyH7wmO5QXB0nHgfof84FHaImV6EOab",
+	"lOR2ZMcV0txsGLwy44P4MeGUSQESwjWOyhM4AVlKoAsibwhhWmXRH6UYoTpr2y+o6a4t9NeDbIKv1OSG",
+	"PB5jqfnf5oYGGB1Px15/vftqfbNjzpl+lO03cEsS5xazaRazABCRkg/jMIVlkmForyaDeJswJQeF1hqU",
+	"YlEP463SrJpD2Bq6ako18O3eMXw31Eo0BByAHRFTOD4fJhxPmagHULdz63vDCIM6uKdkJNi3hxTSzQSs",
+	"wVdhH95lzKcTw0Yg7qa057uciemYxAiawiGKCL4mCEdgebmhTGgz+EC3GKRorH9n7ALluEX/jA0+nyme",
+	"JnhEWoEZp9V+eeb5CF4wEsj095cv6q/zwQOxjm4vAY9oBhTOr7TuP5ejpnBK4KHgYBaXF4vaL6tkobtd",
+	"a1c3/nUmiTgisSZR5WUDeirFR4sO6EK1134KzkLt0ugrJSJSDbP1qefbCCMGhcURFalAOGWSRsaFfTGl",
+	"kUk6ryZoW53O6+7WVu/VxuuNztZWN0/Y1ECA2/liSg5Ct64I0pgoAZyKsYNK75wcoPQ9bIup2H50sLP/",
+	"0fO9k93jnQ+tk/c7rd6rzdzvV92e53uWrOco4e57fDgURB7gyw/4qysuwPAskNiQUpaoSfeHtBo8Uiox",
+	"H4IpM4KLtKE/JGYsSDFNP2tH+LI9xl9tttHp1DOOXnfj9cab9c2N1xaEO3UQ7SrWzK9HBQq/XL3rB79T",
+	"Qc99Qeawqrg9r+L2JMIOoduyD6gGQC+146GqDM825BGAyYIEI67UlsQ4PiaYUXYJNzLUSe5KjwUre0Fg",
+	"771xHM5JzCUPuEN8A8sBZJpocxdKmmZjA4U43fv7aYlsqIeKVJwcqP/unBx8yT1WD9Q7F7mIyTAmYvQb",
+	"8I7m0qViS/p6VkZuDLtKyYPps20eP6AY/yZbEeiqS6/IGH4UYqQ0srxAU2DpARf4GhaYisjvcCB57CLz",
+	"lsUP2kBIuF4UVHYp1Iah5lDqJEzKQLQKt1Gr27faPbOSTTuIijNmGK4Fmaxygx7YAkarW2bD670cPHqv",
+	"N23O0FLMl0vrZpPO+W0tt9jIA6iQd+rSPbBEQmIbFcDMZyp0TWhg2QNBAnMuVl+E1RZphqtNM9rqX/Yx",
+	"X/6a11rtLFLy5nvscTbyKHVSBHxCqu1K8LrepuRrS0sjy5J2hu6CsWquMcuEpZQG13AD809m67wiZCIK",
+	"6b2+DnLJx7XYNHlz/U1Juq2Q7VLwQWm1QxbNUk+gnudfyay8oqO9D2gS02ssCboiM52HQZIFBiSWdAgc",
+	"/amu6ggLccNjh5CevIH9AfYCJwTE0ye4GoljeUrHREg8njiOPdSuglZHplhUH2L3of1Ae+nBb6+ksH5q",
+	"6zH1pKjQgf6c6ait9fX1rReZosJIXkkpGuJ7nd5mq9ttrXdOe71+p9PvdP5h08UQS9JSA3jz156RPjje",
+	"MxYALz8EEd2pY05mKMgrms+MlF9lywLhH5q2TUOHOauBzfC1mWFzrixveFLSjA/1bJO5ZiNvdnIi2Wbn",
+	"LlnuGzNnkCd2gqgKpJpV7OweiDzY4HkbB1ElzLbBElivvtabYtftOe6CYd0xzb8SMkkyZVQLBdExyMQk",
+	"TGQDyiA7xrUE89VShsyeUoslFlfCqZXuM8nRiN+gMWYzBO1cVd1SQSzRVkN6TUNL+oAviyppu1biSA0e",
+	"DVChq+AsI7GL3ZTfou+WT0TGUwFuujwTBbI4E5KMn4kCDext9robLnO/GpvEsmL0EpMBIqYU+WCEKUPP",
+	"x6cHJy8aMPO68bVPD+4gcrpWQeeCteegAaVRAxzHMxccsPYHPhNoxEWRI/Rerbumwq8I22MhuArKU/l0",
+	"fJAw30TK0B5oYj5BzxN4ZWFSL+Y70zIaPpJyIvprazRsm4dtRuQaV3p7bw0GK6yjs/EmJ7v95T//hE7+",
+	"q7+25jmXOKFBrRFV6ziZ7ZRPZZWVMGdR1Yd90EaJLm4+gli06AbPBIrIUKr+zNk6Y+Yjh9l18DmxnmYm",
+	"xocwL24mMBJ1kNEUrl8BFh8RHIzQGMtgpP3rMo03VF+0tZNRdyKQyQ/MCI4BZOaxtGyuBZB4lF0TJnk8",
+	"exDj66tb35sKtbuuo/pJkFifVac4V432GhINhP/b2/8bAAD//w==",
 }
 
 // decodeSpec returns the embedded OpenAPI spec as raw JSON bytes,

@@ -23,19 +23,19 @@ import (
 
 // Defines values for ConditionSeverity.
 const (
-	Error   ConditionSeverity = "error"
-	Info    ConditionSeverity = "info"
-	Warning ConditionSeverity = "warning"
+	ConditionSeverityError   ConditionSeverity = "error"
+	ConditionSeverityInfo    ConditionSeverity = "info"
+	ConditionSeverityWarning ConditionSeverity = "warning"
 )
 
 // Valid indicates whether the value is a known member of the ConditionSeverity enum.
 func (e ConditionSeverity) Valid() bool {
 	switch e {
-	case Error:
+	case ConditionSeverityError:
 		return true
-	case Info:
+	case ConditionSeverityInfo:
 		return true
-	case Warning:
+	case ConditionSeverityWarning:
 		return true
 	default:
 		return false
@@ -105,21 +105,6 @@ func (e HealthStatus) Valid() bool {
 	}
 }
 
-// Defines values for IntegrationStatus.
-const (
-	IntegrationStatusREADY IntegrationStatus = "READY"
-)
-
-// Valid indicates whether the value is a known member of the IntegrationStatus enum.
-func (e IntegrationStatus) Valid() bool {
-	switch e {
-	case IntegrationStatusREADY:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for IntegrationType.
 const (
 	IntegrationTypeKafkaMirrorMaker IntegrationType = "kafkaMirrorMaker"
@@ -129,6 +114,21 @@ const (
 func (e IntegrationType) Valid() bool {
 	switch e {
 	case IntegrationTypeKafkaMirrorMaker:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IntegrationStatus.
+const (
+	IntegrationStatusREADY IntegrationStatus = "READY"
+)
+
+// Valid indicates whether the value is a known member of the IntegrationStatus enum.
+func (e IntegrationStatus) Valid() bool {
+	switch e {
+	case IntegrationStatusREADY:
 		return true
 	default:
 		return false
@@ -188,13 +188,13 @@ func (e OffsetSyncsTopicLocation) Valid() bool {
 
 // Defines values for OvhAuthDetailsMethod.
 const (
-	Account OvhAuthDetailsMethod = "account"
+	OvhAuthDetailsMethodAccount OvhAuthDetailsMethod = "account"
 )
 
 // Valid indicates whether the value is a known member of the OvhAuthDetailsMethod enum.
 func (e OvhAuthDetailsMethod) Valid() bool {
 	switch e {
-	case Account:
+	case OvhAuthDetailsMethodAccount:
 		return true
 	default:
 		return false
@@ -323,16 +323,16 @@ func (e OvhIntegrationStatus) Valid() bool {
 
 // Defines values for OvhIntegrationCapabilityParametersType.
 const (
-	Integer OvhIntegrationCapabilityParametersType = "integer"
-	String  OvhIntegrationCapabilityParametersType = "string"
+	OvhIntegrationCapabilityParametersTypeInteger OvhIntegrationCapabilityParametersType = "integer"
+	OvhIntegrationCapabilityParametersTypeString  OvhIntegrationCapabilityParametersType = "string"
 )
 
 // Valid indicates whether the value is a known member of the OvhIntegrationCapabilityParametersType enum.
 func (e OvhIntegrationCapabilityParametersType) Valid() bool {
 	switch e {
-	case Integer:
+	case OvhIntegrationCapabilityParametersTypeInteger:
 		return true
-	case String:
+	case OvhIntegrationCapabilityParametersTypeString:
 		return true
 	default:
 		return false
@@ -371,13 +371,13 @@ func (e OvhIntegrationCreationType) Valid() bool {
 
 // Defines values for OvhProjectAccess.
 const (
-	Full OvhProjectAccess = "full"
+	OvhProjectAccessFull OvhProjectAccess = "full"
 )
 
 // Valid indicates whether the value is a known member of the OvhProjectAccess enum.
 func (e OvhProjectAccess) Valid() bool {
 	switch e {
-	case Full:
+	case OvhProjectAccessFull:
 		return true
 	default:
 		return false
@@ -416,16 +416,16 @@ func (e OvhServiceCategory) Valid() bool {
 
 // Defines values for OvhServiceNetworkType.
 const (
-	Private OvhServiceNetworkType = "private"
-	Public  OvhServiceNetworkType = "public"
+	OvhServiceNetworkTypePrivate OvhServiceNetworkType = "private"
+	OvhServiceNetworkTypePublic  OvhServiceNetworkType = "public"
 )
 
 // Valid indicates whether the value is a known member of the OvhServiceNetworkType enum.
 func (e OvhServiceNetworkType) Valid() bool {
 	switch e {
-	case Private:
+	case OvhServiceNetworkTypePrivate:
 		return true
-	case Public:
+	case OvhServiceNetworkTypePublic:
 		return true
 	default:
 		return false
@@ -470,19 +470,19 @@ func (e ReplicationPatchOffsetSyncsTopicLocation) Valid() bool {
 
 // Defines values for ReplicationPatchStartPosition.
 const (
-	Earliest  ReplicationPatchStartPosition = "earliest"
-	Latest    ReplicationPatchStartPosition = "latest"
-	Timestamp ReplicationPatchStartPosition = "timestamp"
+	ReplicationPatchStartPositionEarliest  ReplicationPatchStartPosition = "earliest"
+	ReplicationPatchStartPositionLatest    ReplicationPatchStartPosition = "latest"
+	ReplicationPatchStartPositionTimestamp ReplicationPatchStartPosition = "timestamp"
 )
 
 // Valid indicates whether the value is a known member of the ReplicationPatchStartPosition enum.
 func (e ReplicationPatchStartPosition) Valid() bool {
 	switch e {
-	case Earliest:
+	case ReplicationPatchStartPositionEarliest:
 		return true
-	case Latest:
+	case ReplicationPatchStartPositionLatest:
 		return true
-	case Timestamp:
+	case ReplicationPatchStartPositionTimestamp:
 		return true
 	default:
 		return false
@@ -509,16 +509,16 @@ func (e ReplicationPatchTopicConfigSyncMode) Valid() bool {
 
 // Defines values for ReplicationPolicyClass.
 const (
-	DefaultReplicationPolicy  ReplicationPolicyClass = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
-	IdentityReplicationPolicy ReplicationPolicyClass = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+	ReplicationPolicyClassDefaultReplicationPolicy  ReplicationPolicyClass = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
+	ReplicationPolicyClassIdentityReplicationPolicy ReplicationPolicyClass = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 )
 
 // Valid indicates whether the value is a known member of the ReplicationPolicyClass enum.
 func (e ReplicationPolicyClass) Valid() bool {
 	switch e {
-	case DefaultReplicationPolicy:
+	case ReplicationPolicyClassDefaultReplicationPolicy:
 		return true
-	case IdentityReplicationPolicy:
+	case ReplicationPolicyClassIdentityReplicationPolicy:
 		return true
 	default:
 		return false
@@ -779,19 +779,19 @@ func (e ServiceUpdateStoredSecrets) Valid() bool {
 
 // Defines values for StartPosition.
 const (
-	StartEarliest  StartPosition = "earliest"
-	StartLatest    StartPosition = "latest"
-	StartTimestamp StartPosition = "timestamp"
+	StartPositionStartEarliest  StartPosition = "earliest"
+	StartPositionStartLatest    StartPosition = "latest"
+	StartPositionStartTimestamp StartPosition = "timestamp"
 )
 
 // Valid indicates whether the value is a known member of the StartPosition enum.
 func (e StartPosition) Valid() bool {
 	switch e {
-	case StartEarliest:
+	case StartPositionStartEarliest:
 		return true
-	case StartLatest:
+	case StartPositionStartLatest:
 		return true
-	case StartTimestamp:
+	case StartPositionStartTimestamp:
 		return true
 	default:
 		return false
@@ -945,28 +945,27 @@ type Id = openapi_types.UUID
 // Integration `sourceServiceId` is the kafka service and `destinationServiceId` the kafkaMirrorMaker service, for a
 // replication's source side and for its target side alike.
 type Integration struct {
-	CreatedAt time.Time `json:"createdAt"`
+	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	Id   Id              `json:"id"`
+	Type IntegrationType `json:"type"`
+
+	// SourceServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	SourceServiceId Id `json:"sourceServiceId"`
 
 	// DestinationServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
 	DestinationServiceId Id `json:"destinationServiceId"`
 
-	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	Id Id `json:"id"`
-
 	// Parameters Echoed exactly as sent, without meaning here. Default null.
 	Parameters nullable.Nullable[Parameters] `json:"parameters"`
-
-	// SourceServiceId Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	SourceServiceId Id                `json:"sourceServiceId"`
-	Status          IntegrationStatus `json:"status"`
-	Type            IntegrationType   `json:"type"`
+	Status     IntegrationStatus             `json:"status"`
+	CreatedAt  time.Time                     `json:"createdAt"`
 }
-
-// IntegrationStatus defines model for Integration.Status.
-type IntegrationStatus string
 
 // IntegrationType defines model for Integration.Type.
 type IntegrationType string
+
+// IntegrationStatus defines model for Integration.Status.
+type IntegrationStatus string
 
 // IntegrationCreate defines model for IntegrationCreate.
 type IntegrationCreate struct {
@@ -2143,6 +2142,17 @@ type SecurityPatchProtocol string
 
 // Service defines model for Service.
 type Service struct {
+	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
+	Id Id `json:"id"`
+
+	// Engine kafka is a Kafka cluster, kafkaMirrorMaker a pool of replications.
+	Engine Engine `json:"engine"`
+
+	// Description Free text for people. Default "".
+	//
+	// Example: orders, Gravelines
+	Description string `json:"description"`
+
 	// Alias The prefix that names this cluster in remote topics (`<alias>.<topic>`). Kafka services only. Unique in the
 	// project; fixed once a replication uses the service. Omitted on create: generated. Omitted later: unchanged.
 	//
@@ -2155,33 +2165,23 @@ type Service struct {
 	// Example: ["10.0.0.5:9092"]
 	BootstrapServers *[]string `json:"bootstrapServers,omitempty"`
 
-	// CreatedAt Read-only.
-	CreatedAt time.Time `json:"createdAt"`
-
-	// Description Free text for people. Default "".
-	//
-	// Example: orders, Gravelines
-	Description string `json:"description"`
-
-	// Engine kafka is a Kafka cluster, kafkaMirrorMaker a pool of replications.
-	Engine Engine `json:"engine"`
-
-	// Id Example: 0197f3a0-5b1c-7d2e-8f00-2a4b6c8d0e1f
-	Id Id `json:"id"`
-
-	// KafkaClusterId The cluster's own id, null until a worker has tried it. Kafka services only. Read-only.
-	KafkaClusterId nullable.Nullable[string] `json:"kafkaClusterId,omitempty"`
-
-	// NodesPattern OVHcloud's nodes of a kafkaMirrorMaker service; kept and echoed, without meaning here. null or omitted: none.
-	NodesPattern nullable.Nullable[NodesPattern] `json:"nodesPattern,omitempty"`
+	// Security How a Kafka cluster is reached. Kafka services only. Default PLAINTEXT without TLS and SASL.
+	Security *Security `json:"security,omitempty"`
 
 	// Plan OVHcloud's plan name of a kafkaMirrorMaker service; kept and echoed, without meaning here. Default "".
 	//
 	// Example: essential
 	Plan *string `json:"plan,omitempty"`
 
-	// Security How a Kafka cluster is reached. Kafka services only. Default PLAINTEXT without TLS and SASL.
-	Security *Security `json:"security,omitempty"`
+	// Version kafka: the cluster's version as a worker saw it, null until then; read-only. kafkaMirrorMaker: OVHcloud's
+	// version, kept and echoed, without meaning here; default "".
+	//
+	//
+	// Example: 3.9
+	Version nullable.Nullable[string] `json:"version,omitempty"`
+
+	// NodesPattern OVHcloud's nodes of a kafkaMirrorMaker service; kept and echoed, without meaning here. null or omitted: none.
+	NodesPattern nullable.Nullable[NodesPattern] `json:"nodesPattern,omitempty"`
 
 	// Status OVHcloud's words. In use: PENDING (no worker has tried the cluster yet), READY, ERROR (the last check failed).
 	Status ResourceStatus `json:"status"`
@@ -2192,15 +2192,14 @@ type Service struct {
 	// StoredSecrets Which secrets are stored, as places below `security`. Read-only.
 	StoredSecrets *[]ServiceStoredSecrets `json:"storedSecrets,omitempty"`
 
+	// KafkaClusterId The cluster's own id, null until a worker has tried it. Kafka services only. Read-only.
+	KafkaClusterId nullable.Nullable[string] `json:"kafkaClusterId,omitempty"`
+
+	// CreatedAt Read-only.
+	CreatedAt time.Time `json:"createdAt"`
+
 	// UpdatedAt Read-only.
 	UpdatedAt time.Time `json:"updatedAt"`
-
-	// Version kafka: the cluster's version as a worker saw it, null until then; read-only. kafkaMirrorMaker: OVHcloud's
-	// version, kept and echoed, without meaning here; default "".
-	//
-	//
-	// Example: 3.9
-	Version nullable.Nullable[string] `json:"version,omitempty"`
 }
 
 // ServiceStoredSecrets defines model for Service.StoredSecrets.
