@@ -1,0 +1,7 @@
+// Package lifecycle starts and stops the parts of a process in order, turns
+// signals into a cancelled context, and waits between attempts.
+//
+// It must never know what the parts do.
+//
+// Start at Run and Component; then Notify and Backoff.
+package lifecycle
