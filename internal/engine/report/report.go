@@ -49,6 +49,8 @@ const (
 	TargetPartitions      = "TARGET_PARTITIONS_MISSING"
 	OffsetsLost           = "OFFSETS_LOST"
 	SourceTruncated       = "SOURCE_TRUNCATED"
+	SourceTopicGone       = "SOURCE_TOPIC_GONE"
+	SourceCorrupt         = "SOURCE_CORRUPT"
 	TargetDataLost        = "TARGET_DATA_LOST"
 	RecordTooLarge        = "RECORD_TOO_LARGE"
 	RecordRefused         = "RECORD_REFUSED"
@@ -57,6 +59,7 @@ const (
 	GroupActiveOnTarget   = "GROUP_ACTIVE_ON_TARGET"
 	GroupSyncFailed       = "GROUP_SYNC_FAILED"
 	HeartbeatFailed       = "HEARTBEAT_FAILED"
+	OffsetSyncsFailed     = "OFFSET_SYNCS_FAILED"
 )
 
 // Condition is a fault or notice while it lasts. Identity is (Code, Subject).
