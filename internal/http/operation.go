@@ -38,6 +38,9 @@ func loadContract() (*openapi3.T, []byte, error) {
 		return nil, nil, err
 	}
 	blockStyle(&node)
+	if len(node.Content) == 1 {
+		asInFile(node.Content[0])
+	}
 	out, err := yaml.Marshal(&node)
 	if err != nil {
 		return nil, nil, err
@@ -51,6 +54,27 @@ func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
 		blockStyle(c)
+	}
+}
+
+// asInFile undoes what the generator changes: it writes operation ids with a
+// capital. The parts that the file keeps for its own use are left out.
+func asInFile(n *yaml.Node) {
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, v := n.Content[i], n.Content[i+1]
+			switch {
+			case key.Value == "x-parts":
+				n.Content = slices.Delete(n.Content, i, i+2)
+				i -= 2
+				continue
+			case key.Value == "operationId" && v.Kind == yaml.ScalarNode:
+				v.Value = strings.ToLower(v.Value[:1]) + v.Value[1:]
+			}
+		}
+	}
+	for _, c := range n.Content {
+		asInFile(c)
 	}
 }
 

@@ -1480,7 +1480,7 @@ type ProblemField struct {
 	// Example: /topics/0
 	Pointer string `json:"pointer"`
 
-	// Parameter The path
+	// Parameter The path, query or header parameter that is wrong; `pointer` is "" then.
 	//
 	// Example: limit
 	Parameter *string `json:"parameter,omitempty"`
