@@ -39,8 +39,12 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	cfg.Dir = dir
 	// Before the clock of StartTimeout runs, since a download may take minutes.
-	if _, err := Libs(ctx, cfg.Version, cfg.Progress); err != nil {
+	libs, err := Libs(ctx, cfg.Version, cfg.Progress)
+	if err != nil {
 		return nil, err
+	}
+	if cfg.writeArchive == "" {
+		cfg.archive = classArchive(ctx, cfg, libs)
 	}
 	c := &Cluster{cfg: cfg}
 	if err := c.layOut(); err != nil {

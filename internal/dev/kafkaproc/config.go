@@ -107,6 +107,9 @@ type Config struct {
 	StartTimeout time.Duration
 	// Progress gets what a download of jars prints; nil discards it.
 	Progress io.Writer
+
+	// writeArchive makes the broker write a class archive when it ends; otherwise archive is used, if not "".
+	writeArchive, archive string
 }
 
 func (c *Config) setDefaults() error {

@@ -138,6 +138,12 @@ func (n *Node) start(ctx context.Context) error {
 		// From 4.0 on, a broker talks to the token endpoints listed here only.
 		flags = append(flags, "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="+cfg.OAuth.JWKSURL)
 	}
+	switch {
+	case cfg.writeArchive != "":
+		flags = append(flags, "-XX:ArchiveClassesAtExit="+cfg.writeArchive)
+	case cfg.archive != "":
+		flags = append(flags, "-XX:SharedArchiveFile="+cfg.archive)
+	}
 	flags = append(flags, cfg.JVMFlags...)
 	// Not the caller's ctx: the broker outlives the call that started it, and is ended by Stop, Kill or our death.
 	cmd, err := JavaCommand(context.WithoutCancel(ctx), cfg.Version, flags, "kafka.Kafka", n.configFile())
