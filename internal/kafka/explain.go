@@ -28,7 +28,7 @@ func (p peer) who() string {
 // explain is the one place that turns a failed step into words. It always
 // returns a problem.
 func explain(e *stepError) *Problem {
-	p := &Problem{Step: e.step, Address: e.peer.address, Err: e.err}
+	p := &Problem{Step: e.step, Address: e.peer.address, Err: e}
 	switch e.step {
 	case StepResolve:
 		explainResolve(p, e)

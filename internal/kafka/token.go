@@ -24,6 +24,12 @@ const (
 	tokenDefaultLife = 5 * time.Minute
 	// While the endpoint fails, logins are answered from memory for a growing time, at most this.
 	tokenMaxBackoff = 5 * time.Second
+	// A token is fetched again this long before its end, or a fifth of its life if that is longer, 30 s at most. A login
+	// with less left would have to be renewed within a second, which brokers refuse.
+	tokenMargin    = 3 * time.Second
+	tokenMaxMargin = 30 * time.Second
+	// With less left than this, a token is not used even while no other can be had.
+	tokenLeast = 2 * time.Second
 )
 
 // tokenError says why no token could be had. It never carries the secret, the
@@ -83,7 +89,7 @@ func (t *tokenCache) get(ctx context.Context, s Security) (string, error) {
 		if err == nil {
 			life := expires.Sub(now)
 			t.token, t.expires, t.err, t.failures = token, expires, nil, 0
-			t.renewAt = expires.Add(-min(30*time.Second, life/5))
+			t.renewAt = expires.Add(-min(tokenMaxMargin, max(tokenMargin, life/5)))
 			return token, nil
 		}
 		if ctx.Err() != nil {
@@ -94,7 +100,7 @@ func (t *tokenCache) get(ctx context.Context, s Security) (string, error) {
 		t.retryAt = now.Add(min(tokenMaxBackoff, 250*time.Millisecond<<min(t.failures, 10)))
 		t.failures++
 	}
-	if t.token != "" && now.Before(t.expires) {
+	if t.token != "" && now.Add(tokenLeast).Before(t.expires) {
 		return t.token, nil
 	}
 	return "", t.err
