@@ -1,0 +1,214 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// noProgress is how long reading may stand still before it is given up. The whole has no bound: a throttled cluster may
+	// take its time.
+	noProgress = time.Minute
+	// readers partitions are read at a time.
+	readers    = 8
+	fetchBytes = 4 << 20
+)
+
+// errMissing says that a topic does not exist.
+var errMissing = errors.New("the topic does not exist")
+
+// topicReader reads a topic to the ends that it has at the start, read_committed. It goes by the offsets of batch
+// headers, as a consumer cannot: the last offsets of a compacted partition may hold no record.
+type topicReader struct {
+	client *kgo.Client
+	topic  string
+	fn     func(*kgo.Record) // called for one record at a time, in order per partition
+	mu     sync.Mutex
+}
+
+func (r *topicReader) read(ctx context.Context) error {
+	ends, err := r.ends(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for p, end := range ends {
+		if end > 0 {
+			group.Go(func() error { return r.partition(ctx, p, end) })
+		}
+	}
+	return group.Wait()
+}
+
+func (r *topicReader) ends(ctx context.Context) (map[int32]int64, error) {
+	for began := time.Now(); ; {
+		listed, err := kadm.NewClient(r.client).ListCommittedOffsets(ctx, r.topic)
+		if err == nil {
+			err = listed.Error()
+		}
+		switch {
+		case errors.Is(err, kerr.UnknownTopicOrPartition), err == nil && len(listed[r.topic]) == 0:
+			return nil, errMissing
+		case err == nil:
+			ends := map[int32]int64{}
+			listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+			return ends, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !kerr.IsRetriable(err) || time.Since(began) > noProgress:
+			return nil, fmt.Errorf("list the ends: %w", err)
+		}
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// partition reads one partition from its start up to offset end.
+func (r *topicReader) partition(ctx context.Context, partition int32, end int64) error {
+	var leader int32
+	var id [16]byte
+	known := false
+	at := int64(-1)
+	var cause error
+	for progress := time.Now(); at < end; {
+		if cause != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if time.Since(progress) > noProgress {
+				return fmt.Errorf("partition %d: no progress for %s at offset %d of %d: %w", partition, noProgress, at, end, cause)
+			}
+			if err := pause(ctx, 200*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		if !known {
+			if leader, id, cause = r.leader(ctx, partition); cause != nil {
+				continue
+			}
+			known = true
+		}
+		if at < 0 {
+			if at, cause = r.start(ctx, partition); cause != nil {
+				at = -1
+				continue
+			}
+			continue
+		}
+		var next int64
+		next, cause = r.fetch(ctx, leader, id, partition, at, end)
+		var ke *kerr.Error
+		switch {
+		case errors.Is(cause, kerr.OffsetOutOfRange):
+			at = -1 // the start moved
+		case errors.As(cause, &ke) && !ke.Retriable || errors.Is(cause, errBatch):
+			return fmt.Errorf("partition %d at offset %d: %w", partition, at, cause)
+		case cause != nil:
+			known = false
+		case next > at:
+			at, progress = next, time.Now()
+		default:
+			cause = errNothing
+		}
+	}
+	return nil
+}
+
+var (
+	errNothing = errors.New("the broker answers without records")
+	errBatch   = errors.New("a batch cannot be read")
+	errForm    = errors.New("an answer has another form than expected")
+)
+
+func (r *topicReader) leader(ctx context.Context, partition int32) (int32, [16]byte, error) {
+	meta, err := kadm.NewClient(r.client).Metadata(ctx, r.topic)
+	if err != nil {
+		return 0, [16]byte{}, err
+	}
+	t := meta.Topics[r.topic]
+	if t.Err != nil {
+		return 0, [16]byte{}, t.Err
+	}
+	p, ok := t.Partitions[partition]
+	if !ok || p.Leader < 0 {
+		return 0, [16]byte{}, kerr.LeaderNotAvailable
+	}
+	return p.Leader, t.ID, nil
+}
+
+func (r *topicReader) start(ctx context.Context, partition int32) (int64, error) {
+	listed, err := kadm.NewClient(r.client).ListStartOffsets(ctx, r.topic)
+	if err != nil {
+		return 0, err
+	}
+	o, ok := listed.Lookup(r.topic, partition)
+	if !ok {
+		return 0, errForm
+	}
+	return o.Offset, o.Err
+}
+
+func (r *topicReader) fetch(ctx context.Context, broker int32, id [16]byte, partition int32, at, end int64) (int64, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 500, 1, fetchBytes, 1
+	rt := kmsg.NewFetchRequestTopic()
+	rt.Topic, rt.TopicID = r.topic, id
+	rp := kmsg.NewFetchRequestTopicPartition()
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = partition, at, fetchBytes
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	answer, err := r.client.Broker(int(broker)).Request(ctx, req)
+	if err != nil {
+		return at, err
+	}
+	resp, ok := answer.(*kmsg.FetchResponse)
+	if !ok {
+		return at, errForm
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return at, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return at, errForm
+	}
+	got := &resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+		return at, err
+	}
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: at, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic, Partition: partition,
+	}, got, kgo.DefaultDecompressor(), nil)
+	if fp.Err != nil && next == at {
+		return at, fmt.Errorf("%w: %w", errBatch, fp.Err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range fp.Records {
+		if rec.Offset < end {
+			r.fn(rec)
+		}
+	}
+	return next, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

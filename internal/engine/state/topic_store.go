@@ -1,0 +1,411 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
+)
+
+// Config is what a TopicStore needs.
+type Config struct {
+	Target      kafka.Cluster
+	ClientID    string
+	SourceAlias string
+	// LeaseEpoch of this task: of two states of a partition that were written out of turn, the higher epoch's counts.
+	LeaseEpoch int64
+	// ReplicationFactor of topics that have to be made; 0 and -1 are the cluster's default.
+	ReplicationFactor int16
+	// MM2Positions makes Save and Forget keep MM2's positions too, and Load adopt those that have no state of ours. Under the
+	// identity policy of MM2 it is right as well: MM2's keys carry source names.
+	MM2Positions bool
+	// RemoteTopic gives a source topic's name on the target; needed to adopt MM2's positions, which carry source names.
+	RemoteTopic func(source string) string
+	Logger      *slog.Logger // default: discard
+}
+
+// TopicStore is the Store on the target's topics. The state topic is made with one partition: all flows of an alias
+// share it, entries are small, and one partition is read in one sweep; if somebody made it with more, records go to
+// partition 0 all the same and all are read. Methods are safe for concurrent use.
+type TopicStore struct {
+	cfg    Config
+	topic  string
+	offset string // MM2's positions
+	client *kgo.Client
+
+	mu sync.Mutex
+	// known are the blocks in the topic, by key: those of the last head, and orphans of heads that were never written.
+	known map[Key]map[uint64]bool
+	// mm2 are the positions last written or read, so that unchanged ones are not written again.
+	mm2           map[Key]int64
+	sources       map[Key]string
+	mm2Partitions int32
+	made          bool
+
+	notes notebook
+}
+
+var _ Store = (*TopicStore)(nil)
+
+// Open makes a store; nothing is dialled before the first call.
+func Open(cfg Config) (*TopicStore, error) {
+	if cfg.SourceAlias == "" || cfg.ClientID == "" || cfg.Target.Credentials == nil {
+		return nil, errors.New("state: config: SourceAlias, ClientID and Target are required")
+	}
+	if cfg.MM2Positions && cfg.RemoteTopic == nil {
+		return nil, errors.New("state: config: RemoteTopic is required for MM2's positions")
+	}
+	if cfg.ReplicationFactor == 0 {
+		cfg.ReplicationFactor = -1
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts, err := cfg.Target.Options(cfg.ClientID, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.MetadataMinAge(250*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	if err != nil {
+		return nil, fmt.Errorf("make client %s: %w", cfg.ClientID, err)
+	}
+	return &TopicStore{
+		cfg: cfg, topic: mm2.StateTopic(cfg.SourceAlias), offset: mm2.ConnectOffsetsTopic(cfg.SourceAlias), client: client,
+		known: map[Key]map[uint64]bool{}, mm2: map[Key]int64{}, sources: map[Key]string{},
+	}, nil
+}
+
+// Close implements Store.
+func (s *TopicStore) Close() { s.client.Close() }
+
+// Load implements Store.
+func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
+	if err := s.make(ctx); err != nil {
+		return nil, err
+	}
+	entries, err := s.loadOwn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.topic, err)
+	}
+	if s.cfg.MM2Positions {
+		if err := s.adopt(ctx, entries); err != nil {
+			return nil, fmt.Errorf("read %s: %w", s.offset, err)
+		}
+	}
+	return entries, nil
+}
+
+// make creates the topics that are missing.
+func (s *TopicStore) make(ctx context.Context) error {
+	s.mu.Lock()
+	made := s.made
+	s.mu.Unlock()
+	if made {
+		return nil
+	}
+	partitions := map[string]int32{s.topic: 1}
+	if s.cfg.MM2Positions {
+		partitions[s.offset] = mm2.ConnectOffsetsPartitions
+	}
+	for topic, n := range partitions {
+		if err := sidetopic.Ensure(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, sidetopic.ErrDenied) {
+			return fmt.Errorf("state: %w", err)
+		}
+	}
+	counts, err := s.partitions(ctx, partitions)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made, s.mm2Partitions = true, counts[s.offset]
+	return nil
+}
+
+// partitions waits until the topics are in the metadata, with a leader for each partition, and counts them. A topic just
+// made may take its time.
+func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (map[string]int32, error) {
+	names := make([]string, 0, len(topics))
+	for t := range topics {
+		names = append(names, t)
+	}
+	for began := time.Now(); ; {
+		counts := map[string]int32{}
+		details, err := kadm.NewClient(s.client).ListTopics(ctx, names...)
+		if err == nil {
+			err = details.Error()
+		}
+		if err == nil {
+			for _, t := range details {
+				counts[t.Topic] = int32(len(t.Partitions))
+				for _, p := range t.Partitions {
+					if p.Leader < 0 {
+						err = kerr.LeaderNotAvailable
+					}
+				}
+			}
+		}
+		if err == nil && len(counts) == len(topics) {
+			return counts, nil
+		}
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !kerr.IsRetriable(err) || time.Since(began) > 10*time.Second {
+			return nil, fmt.Errorf("state: look for the topics %v: %w", names, err)
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
+	heads := map[Key]head{}
+	blocks := map[Key]map[uint64][]byte{}
+	var fault error
+	reader := topicReader{client: s.client, topic: s.topic, fn: func(r *kgo.Record) {
+		if s.notes.take(r) {
+			return
+		}
+		if err := take(r, heads, blocks); err != nil {
+			if errors.Is(err, ErrVersion) {
+				fault = fmt.Errorf("record at offset %d: %w", r.Offset, err)
+			}
+			s.cfg.Logger.Warn("record of the state topic is passed over", "topic", s.topic, "offset", r.Offset, "error", err)
+		}
+	}}
+	if err := reader.read(ctx); err != nil {
+		return nil, err
+	}
+	if fault != nil {
+		return nil, fault
+	}
+	entries := make(map[Key]Entry, len(heads))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, h := range heads {
+		e, complete := h.entry(blocks[k])
+		if !complete {
+			s.cfg.Logger.Warn("offset map is incomplete and is given up", "topic", h.source, "partition", k.Partition)
+		}
+		entries[k] = e
+	}
+	s.known = map[Key]map[uint64]bool{}
+	for k, all := range blocks {
+		s.known[k] = map[uint64]bool{}
+		for hash := range all {
+			s.known[k][hash] = true
+		}
+	}
+	for k, e := range entries {
+		s.sources[k] = e.SourceTopic
+	}
+	return entries, nil
+}
+
+// take applies one record of the state topic.
+func take(r *kgo.Record, heads map[Key]head, blocks map[Key]map[uint64][]byte) error {
+	kind, k, hash, err := parseKey(r.Key)
+	switch {
+	case err != nil:
+		return err
+	case kind == kindBlock && r.Value == nil:
+		delete(blocks[k], hash)
+	case kind == kindBlock:
+		b, err := parseBlock(r.Value)
+		if err != nil {
+			return err
+		}
+		if blocks[k] == nil {
+			blocks[k] = map[uint64][]byte{}
+		}
+		blocks[k][hash] = b
+	case r.Value == nil:
+		delete(heads, k)
+	default:
+		h, err := parseHead(r.Value)
+		if err != nil {
+			return err
+		}
+		// What a worker without a lease wrote late does not count. After compaction it may be all that is left, which is no
+		// harm: it was acknowledged, only less far.
+		if old, ok := heads[k]; !ok || h.leaseEpoch >= old.leaseEpoch {
+			heads[k] = h
+		}
+	}
+	return nil
+}
+
+// adopt adds entries for partitions of which only MM2 knows the position.
+func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
+	found := map[mm2.TopicPartition]int64{}
+	reader := topicReader{client: s.client, topic: s.offset, fn: func(r *kgo.Record) {
+		o, canonical, err := mm2.ParseConnectSourceKey(r.Key)
+		if err != nil || !canonical || o.Connector != mm2.SourceConnectorName || o.Cluster != s.cfg.SourceAlias {
+			return // MM2's other connectors keep theirs here too
+		}
+		tp := mm2.TopicPartition{Topic: o.Topic, Partition: o.Partition}
+		at, err := mm2.ParseConnectOffsetValue(r.Value)
+		switch {
+		case errors.Is(err, mm2.ErrTombstone), err == nil && at < 0:
+			delete(found, tp)
+		case err != nil:
+			s.cfg.Logger.Warn("position of MM2 cannot be read", "topic", o.Topic, "partition", o.Partition, "error", err)
+		default:
+			found[tp] = at
+		}
+	}}
+	if err := reader.read(ctx); err != nil && !errors.Is(err, errMissing) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tp, at := range found {
+		k := Key{RemoteTopic: s.cfg.RemoteTopic(tp.Topic), Partition: tp.Partition}
+		e, ours := entries[k]
+		if ours && e.SourceTopic != tp.Topic {
+			continue
+		}
+		s.mm2[k] = at
+		s.sources[k] = tp.Topic
+		if !ours {
+			entries[k] = Entry{SourceTopic: tp.Topic, Position: at + 1, TargetNext: -1, Adopted: true}
+		}
+	}
+	return nil
+}
+
+// Save implements Store. Blocks go out before the heads that name them; MM2's positions after both.
+func (s *TopicStore) Save(ctx context.Context, entries map[Key]Entry) error {
+	if err := s.make(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var blocks, heads, positions, obsolete []*kgo.Record
+	named := map[Key]map[uint64]bool{}
+	for k, e := range entries {
+		if e.LeaseEpoch == 0 {
+			e.LeaseEpoch = s.cfg.LeaseEpoch
+		}
+		value, parts, err := encodeEntry(e)
+		if err != nil {
+			return err
+		}
+		named[k] = map[uint64]bool{}
+		for hash, b := range parts {
+			named[k][hash] = true
+			if !s.known[k][hash] {
+				blocks = append(blocks, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash), Value: b})
+			}
+		}
+		for hash := range s.known[k] {
+			if !named[k][hash] {
+				obsolete = append(obsolete, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash)})
+			}
+		}
+		heads = append(heads, &kgo.Record{Topic: s.topic, Key: headKey(k), Value: value})
+		if r := s.position(k, e); r != nil {
+			positions = append(positions, r)
+		}
+	}
+	if err := s.write(ctx, blocks); err != nil {
+		return err
+	}
+	for k, hashes := range named {
+		if s.known[k] == nil {
+			s.known[k] = map[uint64]bool{}
+		}
+		for hash := range hashes {
+			s.known[k][hash] = true
+		}
+	}
+	if err := s.write(ctx, heads); err != nil {
+		return err
+	}
+	if err := s.write(ctx, append(obsolete, positions...)); err != nil {
+		return err
+	}
+	for k, e := range entries {
+		s.known[k] = named[k]
+		s.sources[k] = e.SourceTopic
+		if s.cfg.MM2Positions && e.Position > 0 {
+			s.mm2[k] = e.Position - 1
+		}
+	}
+	return nil
+}
+
+// position is MM2's record of an entry: the offset of the last record done. Nil when it says nothing new.
+func (s *TopicStore) position(k Key, e Entry) *kgo.Record {
+	if !s.cfg.MM2Positions || e.Position <= 0 {
+		return nil
+	}
+	if at, ok := s.mm2[k]; ok && at == e.Position-1 {
+		return nil
+	}
+	return s.mm2Record(k, e.SourceTopic, mm2.ConnectOffsetValue(e.Position-1))
+}
+
+func (s *TopicStore) mm2Record(k Key, source string, value []byte) *kgo.Record {
+	key := mm2.ConnectSourceOffset{Connector: mm2.SourceConnectorName, Cluster: s.cfg.SourceAlias, Topic: source, Partition: k.Partition}.Key()
+	return &kgo.Record{Topic: s.offset, Key: key, Value: value, Partition: mm2.KeyPartition(key, s.mm2Partitions)}
+}
+
+// Forget implements Store. It needs a Load before, to know what to remove.
+func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
+	if err := s.make(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var heads, rest []*kgo.Record
+	for _, k := range keys {
+		heads = append(heads, &kgo.Record{Topic: s.topic, Key: headKey(k)})
+		for hash := range s.known[k] {
+			rest = append(rest, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash)})
+		}
+		if _, ok := s.mm2[k]; ok {
+			rest = append(rest, s.mm2Record(k, s.sources[k], nil))
+		}
+	}
+	// MM2's first: a crash between the two must not let its position be adopted.
+	if err := s.write(ctx, rest); err != nil {
+		return err
+	}
+	if err := s.write(ctx, heads); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		delete(s.known, k)
+		delete(s.mm2, k)
+		delete(s.sources, k)
+	}
+	return nil
+}
+
+// write sends records and waits for all acknowledgements; the lock is held.
+func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	results := s.client.ProduceSync(ctx, records...)
+	for _, r := range results {
+		if r.Err != nil {
+			if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
+				s.made = false // deleted under us: the next call makes it again
+			}
+			return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
+		}
+	}
+	return nil
+}
