@@ -11,7 +11,7 @@ import (
 // Beside heads and blocks the state topic holds notes, small facts of the engine by name, which live and die with the
 // copies as positions do.
 //
-//	note  key:   version, kindNote, name
+//	note  key:   "mf", version, kindNote, name
 //	      value: the caller's bytes
 const kindNote = 'N'
 
@@ -34,11 +34,14 @@ func (n *notebook) set(name string, value []byte) {
 	n.m[name] = value
 }
 
-func noteKey(name string) []byte { return appendString([]byte{codecVersion, kindNote}, name) }
+func noteKey(name string) []byte { return appendString(append([]byte(keyMagic), codecVersion, kindNote), name) }
 
 // take keeps a record that is a note and tells whether it is one.
 func (n *notebook) take(r *kgo.Record) bool {
 	d := decoder{buf: r.Key}
+	if string(d.take(len(keyMagic))) != keyMagic {
+		return false
+	}
 	d.version()
 	kind := d.byte()
 	if d.err != nil || kind != kindNote {

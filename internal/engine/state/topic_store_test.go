@@ -180,3 +180,21 @@ func TestNewerStateStopsTheLoad(t *testing.T) {
 	_, err := open(t, cluster, 1).Load(within(t))
 	require.ErrorIs(t, err, ErrVersion)
 }
+
+func TestNotesLiveBesideEntries(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	s := open(t, cluster, 1)
+	require.NoError(t, s.SaveNote(within(t), "owned/a", []byte("x")))
+	require.NoError(t, s.SaveNote(within(t), "owned/b", []byte("y")))
+	require.NoError(t, s.SaveNote(within(t), "owned/b", nil))
+	other := open(t, cluster, 2)
+	entries, err := other.Load(within(t))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	value, ok := other.Note("owned/a")
+	require.True(t, ok)
+	require.Equal(t, "x", string(value))
+	_, ok = other.Note("owned/b")
+	require.False(t, ok)
+}
