@@ -59,6 +59,7 @@ const (
 	GroupActiveOnTarget   = "GROUP_ACTIVE_ON_TARGET"
 	GroupSyncFailed       = "GROUP_SYNC_FAILED"
 	HeartbeatFailed       = "HEARTBEAT_FAILED"
+	StateFailed           = "STATE_FAILED"
 	OffsetSyncsFailed     = "OFFSET_SYNCS_FAILED"
 )
 

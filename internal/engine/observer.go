@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+)
+
+// observer is the Task as the path sees it.
+type observer struct{ t *Task }
+
+var _ mirror.Observer = observer{}
+
+// Mirrored implements mirror.Observer.
+func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
+	p := o.t.parts.get(tp)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	first := p.targetNext < 0
+	for _, s := range spans {
+		if err := p.offsets.AddRun(s.Source, s.Target, s.Count); err != nil {
+			// Offsets that no broker gives; the map stays as it is, the group sync says what it cannot translate.
+			o.t.log.Error("acknowledgement with impossible offsets", "topic", tp.Topic, "partition", tp.Partition, "error", err)
+			continue
+		}
+		p.targetNext = s.Target + s.Count
+		p.targetEnd = max(p.targetEnd, p.targetNext)
+		p.lastTimestamp = s.LastTimestamp
+	}
+	p.tries = 0
+	p.touch()
+	p.mu.Unlock()
+	if first {
+		signal(o.t.show)
+	}
+	o.t.syncs.Observe(tp.Topic, tp.Partition, spans)
+}
+
+// Passed implements mirror.Observer.
+func (o observer) Passed(tp mirror.TP, next int64) {
+	p := o.t.parts.get(tp)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	if next != p.position {
+		p.position = next
+		p.touch()
+	}
+	p.mu.Unlock()
+}
+
+// Seen implements mirror.Observer.
+func (o observer) Seen(tp mirror.TP, e mirror.Ends) {
+	p := o.t.parts.get(tp)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	setKnown(&p.logStart, e.LogStart)
+	setKnown(&p.highWatermark, e.HighWatermark)
+	setKnown(&p.lastStable, e.LastStable)
+	p.mu.Unlock()
+}
+
+func setKnown(v *int64, seen int64) {
+	if seen >= 0 {
+		*v = seen
+	}
+}
+
+// Connection implements mirror.Observer.
+func (o observer) Connection(name string, err error) {
+	s := o.t.source
+	if name == sideTarget {
+		s = o.t.target
+	}
+	if err != nil {
+		s.failed("copy", err)
+		return
+	}
+	s.ok("copy")
+}
+
+// Resumed implements mirror.Observer.
+func (o observer) Resumed(tp mirror.TP) {
+	p := o.t.parts.get(tp)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.state = partRunning
+	p.mu.Unlock()
+	o.t.clearStops(tp)
+	signal(o.t.show)
+}
+
+// clearStops takes away what Stopped set for a partition.
+func (t *Task) clearStops(tp mirror.TP) {
+	sub := report.Subject{Topic: tp.Topic, Partition: tp.Partition}
+	t.board.ClearWhere(func(c report.Condition) bool {
+		return c.Subject == sub && stopCodes[c.Code]
+	})
+}
+
+// stopRule says what a stop shows as, and what is done about it.
+type stopRule struct {
+	code   string // "": no condition, the decision that follows tells
+	remedy string
+	// redecide asks the refresh loop for a new start, at once the first time; else the path tries again by itself, or
+	// waits for us to assign again when the stop says so.
+	redecide bool
+}
+
+// stopRules is the one table from reasons to conditions.
+var stopRules = map[mirror.Reason]stopRule{
+	mirror.StopOutOfRange:    {redecide: true},
+	mirror.StopRecreated:     {redecide: true},
+	mirror.StopSourceMissing: {redecide: true},
+	mirror.StopSourceRefused: {code: "SOURCE_FORBIDDEN", remedy: "grant READ on the topic on the source; copying goes on by itself"},
+	mirror.StopTooLarge:      {code: report.RecordTooLarge, remedy: "raise the limit that the message names (max.message.bytes of the remote topic); copying goes on by itself"},
+	mirror.StopRefused:       {code: report.RecordRefused, remedy: "change the setting of the remote topic that the message names; copying goes on by itself"},
+	mirror.StopTargetMissing: {code: report.TargetTopicMissing, remedy: "the topic is made again at the next refresh", redecide: true},
+	mirror.StopTargetDenied:  {code: "TARGET_FORBIDDEN", remedy: "grant WRITE on the remote topic on the target; copying goes on by itself"},
+	mirror.StopForeign:       {code: report.ForeignWrites, remedy: "stop the other writer; a remote topic belongs to its flow alone"},
+	mirror.StopCorrupt:       {code: report.SourceCorrupt, remedy: "look at the source broker's disk; moving the partition's leader to an intact replica lets copying go on by itself"},
+}
+
+// stopCodes are the codes that go when the partition moves again. FOREIGN_WRITES stays: it happened.
+var stopCodes = func() map[string]bool {
+	m := map[string]bool{}
+	for reason, r := range stopRules {
+		if r.code != "" && reason != mirror.StopForeign {
+			m[r.code] = true
+		}
+	}
+	return m
+}()
+
+// Stopped implements mirror.Observer.
+func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
+	t, p := o.t, o.t.parts.get(tp)
+	if p == nil {
+		return
+	}
+	rule := stopRules[s.Reason]
+	sub := report.Subject{Topic: tp.Topic, Partition: tp.Partition}
+	evidence := map[string]any{"remote_topic": p.remote}
+	for k, v := range s.Evidence {
+		evidence[k] = v
+	}
+	if s.Offset >= 0 {
+		evidence["offset"] = s.Offset
+	}
+	severity := report.Error
+	if s.Reason == mirror.StopForeign {
+		severity = report.Warning
+		t.outbox.add(report.Event{At: time.Now(), Code: rule.code, Subject: sub, Message: s.Message, Evidence: evidence})
+	}
+	if rule.code != "" {
+		if !t.board.Has(rule.code, sub) {
+			t.log.Warn("partition stopped", "topic", tp.Topic, "partition", tp.Partition, "code", rule.code, "offset", s.Offset, "message", s.Message, "error", s.Err)
+		}
+		t.board.Set(report.Condition{Code: rule.code, Severity: severity, Subject: sub, Message: s.Message, Evidence: evidence, Remedy: rule.remedy})
+	}
+	if s.Reason == mirror.StopForeign {
+		return // copying goes on
+	}
+	p.mu.Lock()
+	p.state = partFailed
+	if rule.redecide || !s.Retry {
+		p.backOff(time.Now())
+	}
+	redecide := p.redecide
+	p.mu.Unlock()
+	signal(t.show)
+	if redecide {
+		signal(t.kick)
+	}
+}
+
+// translate maps a committed source offset of a partition to the target. ok is false when the partition is not mirrored
+// by the flow, or nothing is known of it yet. Partitions of other tasks are answered from what they stored.
+func (t *Task) translate(topic string, partition int32, upstream int64) (mm2.Translation, bool) {
+	if p := t.parts.get(mirror.TP{Topic: topic, Partition: partition}); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.position < 0 || p.offsets == nil {
+			return mm2.Translation{}, false
+		}
+		tr := p.offsets.Translate(upstream, p.position)
+		if first, _, ok := p.offsets.First(); ok && tr.Reason == mm2.BeforeFirst && p.logStart >= 0 && first <= p.logStart {
+			// What stood before the copy's beginning is gone on the source too: the group misses nothing by starting there.
+			tr = mm2.Translation{OK: true, Exact: true, Offset: tr.Offset}
+		}
+		return tr, true
+	}
+	e, ok := t.entryOf(topic, partition)
+	if !ok || e.Map == nil || taskOf(topic, partition, t.cfg.Identity.Tasks) == t.cfg.Identity.Task {
+		return mm2.Translation{}, false
+	}
+	return e.Map.Translate(upstream, e.Position), true
+}
+
+func (p *partition) String() string { return fmt.Sprintf("%s-%d", p.tp.Topic, p.tp.Partition) }

@@ -1,0 +1,369 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
+)
+
+// refreshLoop looks at both clusters at each interval and when a partition asks for a decision, until ctx ends.
+func (t *Task) refreshLoop(ctx context.Context) {
+	tick := time.NewTicker(t.cfg.RefreshTopicsInterval)
+	defer tick.Stop()
+	for {
+		began := time.Now()
+		done := t.refresh(ctx)
+		t.m.refreshSeconds.Observe(time.Since(began).Seconds())
+		var again <-chan time.Time
+		if !done {
+			// Nothing was learnt: sooner than the interval, or a flow with a long one would sit there after an outage.
+			again = time.After(min(t.cfg.RefreshTopicsInterval, 2*time.Second))
+		} else if d, ok := t.nextTry(time.Now()); ok {
+			again = time.After(d)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-t.kick:
+		case <-again:
+		}
+	}
+}
+
+// nextTry tells when the next partition that waits for a decision may have one.
+func (t *Task) nextTry(now time.Time) (time.Duration, bool) {
+	next, found := time.Duration(0), false
+	for _, p := range t.parts.all() {
+		p.mu.Lock()
+		if p.redecide && !p.notBefore.IsZero() {
+			if d := max(p.notBefore.Sub(now), 50*time.Millisecond); !found || d < next {
+				next, found = d, true
+			}
+		}
+		p.mu.Unlock()
+	}
+	return next, found
+}
+
+// refresh does one round: discover, claim, create, place, start, sync configs. It answers false when it did not come
+// through; what runs goes on in any case.
+func (t *Task) refresh(ctx context.Context) bool {
+	step := func(s *side, f func(context.Context) error) bool {
+		c, cancel := context.WithTimeout(ctx, adminTimeout)
+		defer cancel()
+		if err := f(c); err != nil {
+			if ctx.Err() == nil {
+				s.failed("refresh", err)
+				t.log.Debug("refresh did not come through", "side", s.name, "error", err)
+			}
+			return false
+		}
+		return true
+	}
+	var d topics.Discovery
+	if !step(t.source, func(c context.Context) (err error) { d, err = t.topics.Discover(c); return err }) {
+		return false
+	}
+	t.source.ok("refresh")
+	var have topics.Target
+	if !step(t.target, func(c context.Context) (err error) {
+		have, err = t.topics.DescribeTarget(c, remoteNames(d.Topics))
+		return err
+	}) {
+		return false
+	}
+	t.target.ok("refresh")
+	if !t.clustersAsExpected(d.ClusterID, have.ClusterID) {
+		t.halt(ctx)
+		return false
+	}
+	t.reportSelection(d)
+	if !step(t.target, func(c context.Context) error { return t.baseline(c, d.Topics) }) {
+		return false
+	}
+	wanted, excluded := t.claim(ctx, d.Topics)
+	t.setSelection(wanted, append(excluded, d.Excluded...))
+	t.dropGone(ctx, d, wanted)
+	if t.leads() && !step(t.target, func(c context.Context) (err error) {
+		have, _, err = t.topics.Ensure(c, wanted, have)
+		return err
+	}) {
+		return false
+	}
+	pending, fresh := t.place(ctx, wanted, have)
+	if fresh && t.refreshed && t.reload(ctx) != nil {
+		return false // what others stored for new partitions must be known before they start
+	}
+	ok := t.start(ctx, pending)
+	t.statusMu.Lock()
+	t.ready = true
+	t.statusMu.Unlock()
+	t.refreshed = true
+	if t.leads() && !step(t.target, func(c context.Context) error { return t.topics.SyncConfigs(c, wanted) }) {
+		return false
+	}
+	return ok
+}
+
+// leads tells whether this task does what must be done once for the flow.
+func (t *Task) leads() bool { return t.cfg.Identity.Task == 0 }
+
+func remoteNames(sel []topics.Selected) []string {
+	out := make([]string, len(sel))
+	for i, s := range sel {
+		out[i] = s.Remote
+	}
+	return out
+}
+
+// halt takes everything back from the path: the clusters are not those that the positions belong to.
+func (t *Task) halt(ctx context.Context) {
+	var tps []mirror.TP
+	for _, p := range t.parts.all() {
+		p.mu.Lock()
+		if p.state == partRunning {
+			tps = append(tps, p.tp)
+		}
+		p.state, p.redecide = partWaiting, true
+		p.mu.Unlock()
+	}
+	t.unassign(ctx, tps)
+}
+
+// unassign takes partitions back and waits for their records in flight, for a while.
+func (t *Task) unassign(ctx context.Context, tps []mirror.TP) {
+	if len(tps) == 0 {
+		return
+	}
+	c, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	if err := t.path.Unassign(c, tps); err != nil && ctx.Err() == nil {
+		t.log.Warn("records in flight of partitions taken back were not acknowledged", "partitions", len(tps), "error", err)
+	}
+}
+
+// reportSelection keeps NO_TOPICS_MATCHED and TOPIC_NAME_INVALID in step. Task 0 speaks for the flow.
+func (t *Task) reportSelection(d topics.Discovery) {
+	if !t.leads() {
+		return
+	}
+	if d.Matched > 0 {
+		t.board.Clear(report.NoTopicsMatched, report.Flow)
+	} else {
+		t.board.Set(report.Condition{
+			Code: report.NoTopicsMatched, Severity: report.Warning, Subject: report.Flow,
+			Message:  fmt.Sprintf("none of the %d topics that the source shows us is selected by topics %q with topicExcludeList %q", d.Existing, t.cfg.Topics, t.cfg.TopicExcludeList),
+			Evidence: map[string]any{"source_topics": d.Existing, "topics": t.cfg.Topics, "topic_exclude_list": t.cfg.TopicExcludeList},
+			Remedy:   "look at excludedTopics and correct topics (whole names, Java patterns), or grant DESCRIBE on the topics to our user",
+		})
+	}
+	for name, why := range d.InvalidNames {
+		t.board.Set(report.Condition{
+			Code: report.TopicNameInvalid, Severity: report.Error, Subject: report.Subject{Topic: name, Partition: -1},
+			Message: fmt.Sprintf("%s cannot be mirrored under the alias %s: %s", name, t.cfg.SourceAlias, why),
+			Remedy:  "exclude the topic, or use a shorter alias",
+		})
+	}
+	t.board.ClearWhere(func(c report.Condition) bool {
+		_, still := d.InvalidNames[c.Subject.Topic]
+		return c.Code == report.TopicNameInvalid && !still
+	})
+}
+
+// claim asks for remote topics that are not ours yet, and leaves out those of others.
+func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topics.Selected, excluded []report.Excluded) {
+	if t.cfg.Owners == nil {
+		return sel, nil
+	}
+	var ask []string
+	for _, s := range sel {
+		if !t.claimed[s.Remote] {
+			ask = append(ask, s.Remote)
+		}
+	}
+	denied := map[string]string{}
+	if len(ask) > 0 {
+		var err error
+		c, cancel := context.WithTimeout(ctx, adminTimeout)
+		denied, err = t.cfg.Owners.Claim(c, t.targetID, ask)
+		cancel()
+		if err != nil {
+			// Not decided: what we hold goes on, the rest waits for the next refresh.
+			t.log.Warn("remote topics could not be claimed", "topics", len(ask), "error", err)
+		} else {
+			for _, name := range ask {
+				if _, no := denied[name]; !no {
+					t.claimed[name] = true
+				}
+			}
+		}
+	}
+	for _, s := range sel {
+		sub := report.Subject{Topic: s.Topic.Name, Partition: -1}
+		owner, no := denied[s.Remote]
+		switch {
+		case t.claimed[s.Remote]:
+			wanted = append(wanted, s)
+			t.board.Clear(report.TopicOwnedByOther, sub)
+		case no && s.Heartbeats:
+			// Flows of one pair share its heartbeats: one copy is enough, and not having it is no fault.
+			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "mirrored by flow " + owner})
+		case no && t.leads():
+			t.board.Set(report.Condition{
+				Code: report.TopicOwnedByOther, Severity: report.Error, Subject: sub,
+				Message:  fmt.Sprintf("%s is written by flow %s, so %s is not copied by this one", s.Remote, owner, s.Topic.Name),
+				Evidence: map[string]any{"remote_topic": s.Remote, "owner_flow": owner},
+				Remedy:   "take the topic out of one of the two flows",
+			})
+			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "owned by flow " + owner})
+		}
+	}
+	return wanted, excluded
+}
+
+// release gives claims back. A failure leaves them ours, which does no harm but to another flow that wants them.
+func (t *Task) release(ctx context.Context, remote []string) {
+	for _, name := range remote {
+		delete(t.claimed, name)
+	}
+	if t.cfg.Owners == nil || !t.leads() || len(remote) == 0 {
+		return
+	}
+	c, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	if err := t.cfg.Owners.Release(c, t.targetID, remote); err != nil {
+		t.log.Warn("claims of remote topics could not be given back", "topics", remote, "error", err)
+	}
+}
+
+// dropGone stops what is not wanted any more. Its position stays stored. The first round also gives back claims of
+// topics that an earlier run of the flow mirrored and this one does not.
+func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics.Selected) {
+	want := make(map[string]int32, len(wanted))
+	mine := make(map[string]bool, len(wanted))
+	for _, w := range wanted {
+		want[w.Topic.Name] = w.Topic.Partitions
+		mine[w.Remote] = true
+	}
+	var release []string
+	if !t.refreshed {
+		seen := map[string]bool{}
+		t.entriesMu.Lock()
+		for k := range t.entries {
+			if !mine[k.RemoteTopic] && !seen[k.RemoteTopic] {
+				seen[k.RemoteTopic] = true
+				release = append(release, k.RemoteTopic)
+			}
+		}
+		t.entriesMu.Unlock()
+	}
+	var gone []*partition
+	var tps []mirror.TP
+	topicsGone := map[string]string{}
+	for _, p := range t.parts.all() {
+		if n, ok := want[p.tp.Topic]; ok && p.tp.Partition < n || d.Unclear[p.tp.Topic] || d.Undecided[p.tp.Topic] != nil {
+			continue
+		}
+		gone = append(gone, p)
+		tps = append(tps, p.tp)
+		if _, ok := want[p.tp.Topic]; !ok {
+			topicsGone[p.tp.Topic] = p.remote
+		}
+	}
+	t.unassign(ctx, tps)
+	if len(gone) > 0 {
+		if err := t.save(ctx); err != nil && ctx.Err() == nil {
+			t.log.Warn("positions of partitions taken back could not be stored; they stay until they are", "error", err)
+			return
+		}
+	}
+	for _, p := range gone {
+		t.parts.remove(p.tp)
+		t.board.ClearWhere(func(c report.Condition) bool {
+			return c.Subject.Topic == p.tp.Topic && (c.Subject.Partition == p.tp.Partition || topicsGone[p.tp.Topic] != "" && c.Subject.Partition < 0)
+		})
+	}
+	for name, remote := range topicsGone {
+		release = append(release, remote)
+		t.m.forget(name)
+		t.log.Info("source topic is gone", "topic", name, "remote_topic", remote)
+		if t.leads() {
+			t.outbox.add(report.Event{
+				At: time.Now(), Code: report.SourceTopicGone, Subject: report.Subject{Topic: name, Partition: -1},
+				Message:  fmt.Sprintf("the source does not list %s any more (deleted, or our right to see it was taken); its copy %s and the positions stay", name, remote),
+				Evidence: map[string]any{"remote_topic": remote},
+			})
+		}
+	}
+	t.release(ctx, release)
+}
+
+// errWaiting says that task 0 has to do something first.
+var errWaiting = errors.New("waiting for task 0 of the flow")
+
+// place brings the registry in step with what is wanted, takes back what no longer fits, and answers the partitions
+// that need a start. fresh tells that there are some among them that were not ours before.
+func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.Target) (pending []pendingStart, fresh bool) {
+	now := time.Now()
+	var back []mirror.TP
+	for _, w := range wanted {
+		remote, exists := have.Topics[w.Remote]
+		t.remoteMissing(w, exists || have.Errors[w.Remote] != nil)
+		for n := range w.Topic.Partitions {
+			if taskOf(w.Topic.Name, n, t.cfg.Identity.Tasks) != t.cfg.Identity.Task {
+				continue
+			}
+			tp := mirror.TP{Topic: w.Topic.Name, Partition: n}
+			p := t.parts.get(tp)
+			if p == nil {
+				p = newPartition(tp, w.Remote)
+				t.parts.add(p)
+				fresh = true
+			}
+			p.mu.Lock()
+			ready := exists && n < remote.Partitions
+			changed := known(p.sourceTopicID) && p.sourceTopicID != w.Topic.ID || ready && known(p.targetTopicID) && p.targetTopicID != remote.ID
+			switch {
+			case !ready:
+				if p.state == partRunning {
+					back = append(back, tp)
+					p.state = partFailed
+				}
+				p.redecide, p.notBefore = true, time.Time{}
+			case changed || p.redecide && !now.Before(p.notBefore):
+				if p.state != partWaiting {
+					back = append(back, tp)
+				}
+				p.redecide = true
+				pending = append(pending, pendingStart{p: p, sourceID: w.Topic.ID, targetID: remote.ID})
+			}
+			p.mu.Unlock()
+		}
+	}
+	t.unassign(ctx, back)
+	return pending, fresh
+}
+
+// remoteMissing keeps TARGET_TOPIC_MISSING of a whole topic in step; a topic that was never there has TOPIC_CREATE_FAILED.
+func (t *Task) remoteMissing(w topics.Selected, exists bool) {
+	sub := report.Subject{Topic: w.Topic.Name, Partition: -1}
+	if exists {
+		t.board.Clear(report.TargetTopicMissing, sub)
+		return
+	}
+	if _, was := t.entryOf(w.Topic.Name, 0); !was {
+		return
+	}
+	t.board.Set(report.Condition{
+		Code: report.TargetTopicMissing, Severity: report.Error, Subject: sub,
+		Message:  fmt.Sprintf("%s, the copy of %s, is gone from the target and could not be made again yet", w.Remote, w.Topic.Name),
+		Evidence: map[string]any{"remote_topic": w.Remote},
+		Remedy:   "see TOPIC_CREATE_FAILED of the same topic; tried again at each refresh",
+	})
+}

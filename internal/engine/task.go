@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/state"
+	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
+)
+
+// ErrLeaseLost is the cancellation cause of Run's context that says: somebody else owns the task now. Run then stops
+// producing at once and stores nothing. With any other cause it stops cleanly.
+var ErrLeaseLost = errors.New("engine: lease lost")
+
+// DrainTimeout bounds the clean stop that the end of Run's context begins; Drain takes its caller's.
+const DrainTimeout = 10 * time.Second
+
+// saveInterval is how often changed positions are stored.
+const saveInterval = time.Second
+
+// Task is one task of one flow. Make it with New, run it once.
+type Task struct {
+	cfg    Config
+	log    *slog.Logger
+	board  *report.Board
+	policy mm2.ReplicationPolicy
+	rooms  rooms
+
+	source, target *side
+	sourceID       string // cluster ids; empty until known
+	targetID       string
+
+	topics      *topics.Room
+	topicFilter *mm2.TopicFilter
+	path        mirror.Path
+	store       store
+	syncs       offsetSyncs
+	beside      []runner // groups, heartbeats
+	m           *metrics
+
+	parts *registry
+
+	// entries is what the state topic held when it was read last, and what was saved since.
+	entriesMu sync.Mutex
+	entries   map[state.Key]state.Entry
+
+	// Of the refresh loop alone.
+	claimed   map[string]bool
+	baselined bool
+	first     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
+	refreshed bool
+
+	saveMu sync.Mutex // one save at a time
+	kick   chan struct{} // a partition asks for a decision
+	show   chan struct{} // something happened that the status should tell at once
+	outbox outbox
+
+	drainReq chan drainRequest
+	done     chan struct{}
+
+	statusMu  sync.Mutex
+	excluded  []report.Excluded
+	remotes   map[string]string // source topic -> remote topic, of what is selected
+	ready     bool              // the first refresh is through
+	lastState report.State
+	since     time.Time
+}
+
+type drainRequest struct {
+	ctx  context.Context
+	done chan error
+}
+
+// New checks the configuration and makes a task. Nothing is dialled before Run.
+func New(cfg Config) (*Task, error) { return newTask(cfg, defaultRooms()) }
+
+func newTask(cfg Config, r rooms) (*Task, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	t := &Task{
+		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
+		log: cfg.Logger.With("flow_id", cfg.Identity.FlowID, "task", cfg.Identity.Task, "lease_epoch", cfg.Identity.LeaseEpoch,
+			"source", cfg.SourceAlias, "target", cfg.TargetAlias),
+		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, remotes: map[string]string{},
+		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
+		lastState: report.Starting, since: time.Now(),
+	}
+	class := mm2.DefaultReplicationPolicyClass
+	if cfg.IdentityPolicy {
+		class = mm2.IdentityReplicationPolicyClass
+	}
+	var err error
+	if t.policy, err = mm2.NewReplicationPolicy(class, cfg.SourceAlias, cfg.Separator, true); err != nil {
+		return nil, fmt.Errorf("engine: Config.Separator: %w", err)
+	}
+	if err := t.makeClients(); err != nil {
+		return nil, err
+	}
+	if err := t.makeTopics(); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Run makes a task of cfg and runs it; see Task.Run.
+func Run(ctx context.Context, cfg Config) error {
+	t, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	return t.Run(ctx)
+}
+
+// Run works until ctx ends or Drain was called. Trouble with the clusters is never an error: it is reported, and tried
+// again for ever. When ctx ends with the cause ErrLeaseLost, Run abandons everything at once, stores nothing and answers
+// ErrLeaseLost; with another cause it stops cleanly, within DrainTimeout, and answers nil, or what kept the stop from
+// being clean (records on the target may be copied again then). Other errors are faults of ours.
+func (t *Task) Run(ctx context.Context) error {
+	defer close(t.done)
+	defer t.close()
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	loops, stopLoops := context.WithCancel(work)
+	defer stopLoops()
+
+	var always, looping sync.WaitGroup
+	fault := make(chan error, 8)
+	always.Go(func() { t.source.watch(work) })
+	always.Go(func() { t.target.watch(work) })
+	always.Go(func() { t.statusLoop(work) })
+	looping.Go(func() {
+		err := t.prepare(loops)
+		if t.syncs != nil {
+			always.Go(func() {
+				if err := t.syncs.Run(work); err != nil && work.Err() == nil {
+					fault <- fmt.Errorf("engine: offset syncs: %w", err)
+				}
+			})
+		}
+		if err != nil {
+			if loops.Err() == nil {
+				fault <- err
+			}
+			return
+		}
+		always.Go(func() {
+			if err := t.path.Run(work); err != nil && work.Err() == nil {
+				fault <- fmt.Errorf("engine: data path: %w", err)
+			}
+		})
+		looping.Go(func() { t.saveLoop(loops) })
+		looping.Go(func() { t.boundsLoop(loops) })
+		for _, r := range t.beside {
+			looping.Go(func() {
+				if err := r.Run(loops); err != nil && loops.Err() == nil {
+					fault <- err
+				}
+			})
+		}
+		t.refreshLoop(loops)
+	})
+
+	finish := func(cause error) {
+		cancel(cause)
+		looping.Wait()
+		always.Wait()
+	}
+	drain := func(ctx context.Context) error {
+		stopLoops()
+		looping.Wait()
+		err := t.drain(ctx)
+		finish(nil)
+		if err == nil {
+			t.cfg.Sink.Status(t.status(time.Now(), report.Stopped))
+		}
+		return err
+	}
+	select {
+	case err := <-fault:
+		finish(err)
+		return err
+	case req := <-t.drainReq:
+		err := drain(req.ctx)
+		req.done <- err
+		return err
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
+			finish(cause)
+			return ErrLeaseLost
+		}
+		dctx, stop := context.WithTimeout(context.WithoutCancel(ctx), DrainTimeout)
+		defer stop()
+		return drain(dctx)
+	}
+}
+
+// Drain stops cleanly: nothing new is fetched, what is in flight is acknowledged, positions are stored, groups are
+// synced once more, then Run returns. After a Drain that answers nil the next run copies nothing twice. It waits until
+// ctx ends at most; Run then returns all the same, with the error.
+func (t *Task) Drain(ctx context.Context) error {
+	req := drainRequest{ctx: ctx, done: make(chan error, 1)}
+	select {
+	case t.drainReq <- req:
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-req.done:
+		return err
+	case <-t.done:
+		select {
+		case err := <-req.done:
+			return err
+		default:
+			return nil
+		}
+	}
+}
+
+// drain is the clean stop, in this order: acknowledgements first, since only they may be stored; positions next; groups
+// last, since they translate by what was stored.
+func (t *Task) drain(ctx context.Context) error {
+	if t.path == nil {
+		return nil
+	}
+	if err := t.path.Drain(ctx); err != nil {
+		// What was acknowledged until now is stored all the same: it makes the tail that is copied twice shorter.
+		return errors.Join(fmt.Errorf("engine: drain: %w", err), t.save(context.WithoutCancel(ctx)))
+	}
+	if err := t.save(ctx); err != nil {
+		return fmt.Errorf("engine: drain: %w", err)
+	}
+	t.flushSyncs(ctx)
+	for _, r := range t.beside {
+		if f, ok := r.(finisher); ok {
+			if err := f.Finish(ctx); err != nil {
+				t.log.Warn("last group sync failed", "error", err)
+			}
+		}
+	}
+	return t.outbox.flush(ctx, t.cfg.Sink)
+}
+
+// prepare connects both sides, compares cluster ids, and reads the state.
+func (t *Task) prepare(ctx context.Context) error {
+	for {
+		var wg sync.WaitGroup
+		var sid, tid string
+		var serr, terr error
+		wg.Go(func() { sid, serr = t.source.connect(ctx) })
+		wg.Go(func() { tid, terr = t.target.connect(ctx) })
+		wg.Wait()
+		if err := errors.Join(serr, terr); err != nil {
+			return err
+		}
+		if t.clustersAsExpected(sid, tid) {
+			break
+		}
+		if !sleep(ctx, 2*time.Second) {
+			return ctx.Err()
+		}
+	}
+	t.log.Info("both clusters answer", "source_cluster_id", t.sourceID, "target_cluster_id", t.targetID)
+	if err := t.makeRooms(); err != nil {
+		return err
+	}
+	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := t.reload(ctx)
+		if err == nil {
+			return t.makePath()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// reload reads entries and notes from the target.
+func (t *Task) reload(ctx context.Context) error {
+	entries, err := t.store.Load(ctx)
+	t.stateResult(err)
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	t.entriesMu.Lock()
+	t.entries = entries
+	t.entriesMu.Unlock()
+	return nil
+}
+
+// clustersAsExpected compares the ids that the clusters give with those registered, or, where none is, with the first
+// that we saw, and with each other. It keeps the conditions in step.
+func (t *Task) clustersAsExpected(source, target string) bool {
+	if t.sourceID == "" {
+		t.sourceID = orElse(t.cfg.SourceClusterID, source)
+	}
+	if t.targetID == "" {
+		t.targetID = orElse(t.cfg.TargetClusterID, target)
+	}
+	sok := t.source.checkID(t.sourceID, source)
+	tok := t.target.checkID(t.targetID, target)
+	if sok && tok && source != "" && source == target {
+		t.board.Set(report.Condition{
+			Code: t.target.code(clusterChanged), Severity: report.Error, Subject: report.Flow,
+			Message:  fmt.Sprintf("source and target are one and the same cluster (id %s); copying it onto itself would never end", source),
+			Evidence: map[string]any{"cluster_id": source},
+			Remedy:   "correct bootstrapServers of one of the two services",
+		})
+		return false
+	}
+	return sok && tok
+}
+
+func orElse(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// close gives up clients and metrics. The clients are closed last: closing makes everything under way fail.
+func (t *Task) close() {
+	for _, r := range t.beside {
+		if c, ok := r.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
+	if t.store != nil {
+		t.store.Close()
+	}
+	for _, s := range []*side{t.source, t.target} {
+		if s != nil {
+			s.client.Close()
+		}
+	}
+	if t.m != nil {
+		t.m.unregister()
+	}
+}
