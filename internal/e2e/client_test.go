@@ -33,7 +33,7 @@ func TestTheGuidePassesThroughTheGeneratedClient(t *testing.T) {
 		return r.JSON201
 	}
 	src, tgt := service(source.Bootstrap()), service(target.Bootstrap())
-	alias := src.Alias.MustGet()
+	alias := *src.Alias
 
 	for _, family := range []string{"flat", "ovh"} {
 		topic := kafkatest.UniqueName(t) + "-" + family
