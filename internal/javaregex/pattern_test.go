@@ -2,6 +2,7 @@ package javaregex_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -278,6 +279,9 @@ func FuzzCompileNeverPanicsAndErrorsPointIntoThePattern(f *testing.F) {
 		f.Add(q.pattern, "orders")
 	}
 	f.Fuzz(func(t *testing.T, pattern, name string) {
+		// A watchdog tells an endless compilation or match from a slow fuzzer, and names the input.
+		watchdog := time.AfterFunc(10*time.Second, func() { panic(fmt.Sprintf("%q on %q takes too long", pattern, name)) })
+		defer watchdog.Stop()
 		p, err := javaregex.Compile(pattern, javaregex.WithMatchTimeLimit(20*time.Millisecond))
 		if err != nil {
 			var e *javaregex.Error
