@@ -57,7 +57,7 @@ func MergeStatus(t FlowTasks) FlowStatus {
 
 func noWorker(t FlowTasks, since time.Time, waiting int) Condition {
 	c := Condition{
-		Code: "NO_WORKER", Severity: SeverityError, Since: since,
+		Code: ConditionNoWorker, Severity: SeverityError, Since: since,
 		Evidence: map[string]any{"aliveWorkers": t.AliveWorkers, "waitingTasks": waiting},
 	}
 	if t.AliveWorkers == 0 {
