@@ -168,7 +168,7 @@ func defaultProps(nodes int) map[string]string {
 		"share.coordinator.state.topic.replication.factor": replicas,
 		"share.coordinator.state.topic.min.isr":            "1",
 		// A killed broker may register again only after its session has run out; the default is 9 s.
-		"broker.session.timeout.ms":    "4000",
+		"broker.session.timeout.ms":    "6000",
 		"broker.heartbeat.interval.ms": "500",
 		// Test data carry timestamps of the past; the default of a week would delete them.
 		"log.retention.ms": "-1",
