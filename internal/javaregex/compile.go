@@ -52,7 +52,7 @@ func Compile(pattern string, opts ...Option) (*Pattern, error) {
 // isPlainName tells whether a pattern consists of the characters of topic names only.
 func isPlainName(s string) bool {
 	for _, r := range s {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-') {
+		if !isASCIILetter(r) && !isASCIIDigit(r) && r != '.' && r != '_' && r != '-' {
 			return false
 		}
 	}

@@ -85,10 +85,10 @@ func ParseConnectSourceKey(key []byte) (o ConnectSourceOffset, canonical bool, e
 		Partition *int32  `json:"partition"`
 	}
 	if err := json.Unmarshal(parts[0], &o.Connector); err != nil {
-		return o, false, fmt.Errorf("%w: connector name: %v", ErrConnectOffset, err)
+		return o, false, fmt.Errorf("%w: connector name: %w", ErrConnectOffset, err)
 	}
 	if err := json.Unmarshal(parts[1], &fields); err != nil {
-		return ConnectSourceOffset{}, false, fmt.Errorf("%w: partition map: %v", ErrConnectOffset, err)
+		return ConnectSourceOffset{}, false, fmt.Errorf("%w: partition map: %w", ErrConnectOffset, err)
 	}
 	if fields.Cluster == nil || fields.Topic == nil || fields.Partition == nil || *fields.Partition < 0 {
 		return ConnectSourceOffset{}, false, fmt.Errorf("%w: key lacks cluster, topic or partition", ErrConnectOffset)
@@ -107,7 +107,7 @@ func ParseConnectOffsetValue(value []byte) (int64, error) {
 		Offset *int64 `json:"offset"`
 	}
 	if err := json.Unmarshal(value, &v); err != nil {
-		return 0, fmt.Errorf("%w: value: %v", ErrConnectOffset, err)
+		return 0, fmt.Errorf("%w: value: %w", ErrConnectOffset, err)
 	}
 	if v.Offset == nil {
 		return 0, fmt.Errorf("%w: value has no offset", ErrConnectOffset)

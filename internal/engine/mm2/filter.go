@@ -205,7 +205,7 @@ func (s TopicSelector) Decide(topic string) (Decision, error) {
 		return d, nil
 	}
 	d.Remote = s.Policy.FormatRemoteTopic(s.SourceAlias, topic)
-	if ValidateTopicName(d.Remote) != nil {
+	if !isTopicName(d.Remote) {
 		d.Reason, d.Pattern = ReasonInvalidName, ""
 		return d, nil
 	}

@@ -15,10 +15,10 @@ var ErrInvalidTopicName = errors.New("invalid topic name")
 // ValidateTopicName tells whether a broker would accept the name: 1 to 249 characters, letters, digits, '.', '_' and
 // '-' only, neither "." nor "..".
 func ValidateTopicName(name string) error {
-	switch {
-	case name == "":
+	switch name {
+	case "":
 		return fmt.Errorf("%w: it is empty", ErrInvalidTopicName)
-	case name == "." || name == "..":
+	case ".", "..":
 		return fmt.Errorf("%w: %q is reserved", ErrInvalidTopicName, name)
 	}
 	for i, r := range name {
@@ -31,6 +31,8 @@ func ValidateTopicName(name string) error {
 	}
 	return nil
 }
+
+func isTopicName(name string) bool { return ValidateTopicName(name) == nil }
 
 func legalTopicRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'

@@ -76,7 +76,7 @@ func insert(slots *[SyncsPerPartition]*OffsetSync, sync *OffsetSync) {
 			if promote || skip {
 				r++
 			}
-			if !(r < cur && skip) {
+			if r >= cur || !skip {
 				break
 			}
 		}
