@@ -85,8 +85,11 @@ func (s *script) CreateService(_ context.Context, p uuid.UUID, in flows.ServiceI
 		ID: kafkaID, ProjectID: p, Engine: in.Engine, Description: in.Description, BootstrapServers: in.BootstrapServers, Security: in.Security,
 		Plan: in.Plan, Version: in.Version, NodesPattern: in.NodesPattern, Status: flows.StatusReady, Revision: 1, CreatedAt: epoch, UpdatedAt: epoch,
 	}
-	if in.Engine == flows.EngineKafka && out.Security.Protocol == "" {
-		out.Security.Protocol = "PLAINTEXT"
+	if in.Engine == flows.EngineKafka {
+		out.Alias = "generated.kafka-1"
+		if out.Security.Protocol == "" {
+			out.Security.Protocol = "PLAINTEXT"
+		}
 	}
 	if in.Alias != nil {
 		out.Alias = *in.Alias

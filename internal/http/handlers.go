@@ -25,7 +25,7 @@ func sentBody(ctx context.Context) map[string]any {
 
 // checkAgainst compares a tree with a named schema of the contract.
 func (h *handlers) checkAgainst(name string, tree any) error {
-	if fields := violations(h.spec.Components.Schemas[name].Value, tree); len(fields) > 0 {
+	if fields := violations(h.contract.spec.Components.Schemas[name].Value, tree); len(fields) > 0 {
 		return invalidFields(fields...)
 	}
 	return nil
@@ -49,5 +49,5 @@ func (h *handlers) GetReadiness(ctx context.Context, _ apigen.GetReadinessReques
 
 // GetContract serves openapi.yaml.
 func (h *handlers) GetContract(context.Context, apigen.GetContractRequestObject) (apigen.GetContractResponseObject, error) {
-	return apigen.GetContract200ApplicationyamlResponse{Body: bytes.NewReader(h.contract), ContentLength: int64(len(h.contract))}, nil
+	return apigen.GetContract200ApplicationyamlResponse{Body: bytes.NewReader(h.contract.text), ContentLength: int64(len(h.contract.text))}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -23,19 +24,25 @@ import (
 // maxBody is the largest body that is read.
 const maxBody = 1 << 20
 
-// loadContract returns the embedded contract, checked, and its YAML text.
-func loadContract() (*openapi3.T, []byte, error) {
+// contract is openapi.yaml, for validation and to be served.
+type contract struct {
+	spec *openapi3.T // never changed after it is read
+	text []byte      // YAML
+}
+
+// loadContract reads the embedded contract once for the process.
+var loadContract = sync.OnceValues(func() (*contract, error) {
 	spec, err := apigen.GetSpec()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	text, err := apigen.GetSpecJSON()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var node yaml.Node
 	if err := yaml.Unmarshal(text, &node); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	blockStyle(&node)
 	if len(node.Content) == 1 {
@@ -43,10 +50,10 @@ func loadContract() (*openapi3.T, []byte, error) {
 	}
 	out, err := yaml.Marshal(&node)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return spec, out, nil
-}
+	return &contract{spec: spec, text: out}, nil
+})
 
 // blockStyle makes YAML that was read from JSON look like YAML. The encoder
 // quotes what needs quotes, since every node keeps its tag.
@@ -105,12 +112,12 @@ func (s *server) routeOf(r *http.Request) *routers.Route {
 		method = http.MethodGet
 	}
 	pattern := chi.RouteContext(r.Context()).RoutePattern()
-	item := s.spec.Paths.Value(pattern)
+	item := s.contract.spec.Paths.Value(pattern)
 	if item == nil || item.GetOperation(method) == nil {
 		// The routes are generated from the contract.
 		panic("httpapi: " + method + " " + pattern + " is routed and not in the contract")
 	}
-	return &routers.Route{Spec: s.spec, Path: pattern, PathItem: item, Method: method, Operation: item.GetOperation(method)}
+	return &routers.Route{Spec: s.contract.spec, Path: pattern, PathItem: item, Method: method, Operation: item.GetOperation(method)}
 }
 
 func (s *server) admit(w http.ResponseWriter, r *http.Request, route *routers.Route) (*http.Request, error) {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,8 +58,7 @@ type server struct {
 	api      flows.API
 	logger   *slog.Logger
 	metrics  *metrics
-	spec     *openapi3.T
-	contract []byte // the spec as YAML
+	contract *contract
 	mux      *chi.Mux
 	// noneProject caches the project of AuthNone, whose id never changes.
 	noneProject atomic.Pointer[flows.Project]
@@ -89,11 +87,11 @@ func New(cfg Config) http.Handler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	spec, contract, err := loadContract()
+	contract, err := loadContract()
 	if err != nil {
 		panic("httpapi: the embedded contract: " + err.Error())
 	}
-	s := &server{cfg: cfg, api: cfg.API, logger: cfg.Logger, spec: spec, contract: contract, metrics: newMetrics(cfg.Registerer)}
+	s := &server{cfg: cfg, api: cfg.API, logger: cfg.Logger, contract: contract, metrics: newMetrics(cfg.Registerer)}
 	s.mux = s.routes()
 	return s.outermost(s.mux)
 }

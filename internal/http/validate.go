@@ -91,6 +91,14 @@ func violationText(e *openapi3.SchemaError) string {
 		}
 	case "minimum", "maximum":
 		return "must be " + rangeText(s)
+	case "format":
+		switch {
+		case s.Type.Is("integer") && (s.Min != nil || s.Max != nil):
+			return "must be " + rangeText(s) // beyond the format is beyond the range
+		case s.Format == "date-time":
+			return "must be a time as RFC 3339 has it, for example 2026-11-30T22:00:00Z"
+		}
+		return "must be a " + s.Format
 	case "minLength", "maxLength":
 		if s.MaxLength != nil {
 			return fmt.Sprintf("must be %d to %d characters long", s.MinLength, *s.MaxLength)
@@ -108,11 +116,6 @@ func violationText(e *openapi3.SchemaError) string {
 			return "must be a UUID"
 		}
 		return "must match " + s.Pattern
-	case "format":
-		if s.Format == "date-time" {
-			return "must be a time as RFC 3339 has it, for example 2026-11-30T22:00:00Z"
-		}
-		return "must be a " + s.Format
 	}
 	return "is not valid"
 }
