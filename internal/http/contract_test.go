@@ -96,7 +96,7 @@ func TestOperationsNeedATokenUnlessTheContractSaysNot(t *testing.T) {
 	open := map[string]bool{"/healthz": true, "/readyz": true, "/openapi.yaml": true, "/auth/time": true}
 	for path, item := range contract(t).Paths.Map() {
 		for method := range item.Operations() {
-			for _, authorization := range []string{"", "Bearer", "Bearer wrong", "Basic " + token, token} {
+			for _, authorization := range []string{"", "Bearer", "Bearer wrong", "Basic " + bearerToken, bearerToken} {
 				w := e.do(method, concrete(path), "{}", "Authorization", authorization)
 				if open[path] {
 					require.Equal(t, http.StatusOK, w.Code, path)

@@ -34,9 +34,9 @@ var (
 )
 
 const (
-	token   = "good-token"
-	project = "p1"
-	base    = "/cloud/project/p1/database/kafkaMirrorMaker"
+	bearerToken = "good-token"
+	project     = "p1"
+	base        = "/cloud/project/p1/database/kafkaMirrorMaker"
 )
 
 // script is a flows.API that answers what a test laid out and records what it
@@ -236,7 +236,7 @@ func (s *script) Authenticate(_ context.Context, text string) (flows.Project, er
 	if err := s.called("Authenticate"); err != nil {
 		return flows.Project{}, err
 	}
-	if text != token {
+	if text != bearerToken {
 		return flows.Project{}, &flows.Error{Code: flows.CodeUnauthenticated, Message: "the token is unknown"}
 	}
 	return flows.Project{ID: projectID, Name: project, CreatedAt: epoch}, nil
@@ -330,7 +330,7 @@ func (e *edge) do(method, path, body string, headers ...string) *httptest.Respon
 		reader = strings.NewReader(body)
 	}
 	r := httptest.NewRequestWithContext(e.t.Context(), method, path, reader)
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+bearerToken)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 		if method == http.MethodPatch {
