@@ -98,7 +98,7 @@ func (p *RecordPath) reset(t *part, a Assignment) {
 	*t = part{
 		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, sending: keep,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxBytes: p.cfg.BatchBytes, maxRecords: math.MaxInt,
-		ends: Ends{-1, -1, -1}, id: t.id, idle: t.idle,
+		ends: Ends{-1, -1, -1}, id: t.id, idle: t.idle, stop: t.stop, attempts: t.attempts,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
 	}
@@ -318,7 +318,7 @@ func (p *RecordPath) unavailable(s *side, t *part, v *view, now time.Time, err e
 func (p *RecordPath) tellUnavailable(s *side, t *part, err error) {
 	onSource := s == p.source
 	reason := pick(onSource, StopSourceUnavailable, StopTargetUnavailable)
-	if t.stop != nil || t.state != running {
+	if t.stop != nil && t.stop.Reason == reason || t.state != running {
 		return
 	}
 	tp := pick(onSource, t.asg.Source, t.asg.Target)

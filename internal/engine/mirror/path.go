@@ -87,6 +87,7 @@ type Observer interface {
 	Passed(source TP, next int64)
 	Seen(source TP, e Ends)
 	Stopped(source TP, s Stop)
+	// Resumed says that the last Stopped is over: the side that stopped the partition served it again.
 	Resumed(source TP)
 	// Connection reports a lasting failure to reach a side ("source", "target"), nil when it is over.
 	Connection(side string, err error)
