@@ -29,17 +29,17 @@ func EnsureCompacted(ctx context.Context, client *kgo.Client, topic string, repl
 	if err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	for _, t := range resp.Topics {
-		err := kerr.ErrorForCode(t.ErrorCode)
-		switch {
-		case err == nil,
-			errors.Is(err, kerr.TopicAlreadyExists), errors.Is(err, kerr.UnsupportedVersion),
-			errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-			return nil
-		}
-		return fmt.Errorf("create topic %s: %w", topic, err)
+	if len(resp.Topics) != 1 {
+		return fmt.Errorf("create topic %s: the answer names %d topics", topic, len(resp.Topics))
 	}
-	return fmt.Errorf("create topic %s: the answer names no topic", topic)
+	err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	switch {
+	case err == nil,
+		errors.Is(err, kerr.TopicAlreadyExists), errors.Is(err, kerr.UnsupportedVersion),
+		errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return nil
+	}
+	return fmt.Errorf("create topic %s: %w", topic, err)
 }
 
 // PartitionsManually tells whether a client sends each record to the partition

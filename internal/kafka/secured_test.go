@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -172,7 +173,7 @@ func checkRotation(t *testing.T, c *kafkatest.Cluster, pki *kafkatest.PKI, issue
 	})
 	wait.For(t, 30*time.Second, "the client's new connections to be refused", func() error {
 		if p := cluster.Classify(client.Ping(t.Context())); p == nil || p.Code != AuthFailed {
-			return fmt.Errorf("classified as %v", p)
+			return errors.New(fmt.Sprint("classified as ", p))
 		}
 		return nil
 	})
@@ -227,7 +228,7 @@ func checkTokenOutage(t *testing.T, c *kafkatest.Cluster) {
 		p := cluster.Classify(client.Ping(t.Context()))
 		// The brokers do not trust this issuer: their refusal shows that a token was fetched and sent.
 		if p == nil || p.Message != "The source cluster refused the token (OAUTHBEARER)." {
-			return fmt.Errorf("%v", p)
+			return errors.New(fmt.Sprint(p))
 		}
 		return nil
 	})

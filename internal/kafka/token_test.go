@@ -89,7 +89,9 @@ func TestTokenEndpointsThatMisbehaveGiveNoSecretAway(t *testing.T) {
 			w.WriteHeader(400)
 			_, _ = fmt.Fprintf(w, `{"error":%q,"error_description":%q}`, pass, pass)
 		},
-		"redirects":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL+"/stolen", 307) },
+		"redirects": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+"/stolen", http.StatusTemporaryRedirect)
+		},
 		"no token":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) },
 		"not json":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(secret)) },
 		"cuts the line": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -25,7 +26,7 @@ func (r *Room) checkpointLoop(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := r.checkpointRound(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Debug("checkpoints failed", "error", err)
+			r.cfg.Logger.Debug("checkpoints failed", slog.Any("error", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -89,7 +90,7 @@ func (r *Room) prepare(ctx context.Context) error {
 	store, err := r.load(ctx)
 	if kafka.KindOf(err) == kafka.KindAuthorization {
 		// As MM2 does without the right to read. Translations are exact, so that what is written again says the same.
-		r.cfg.Logger.Warn("checkpoints cannot be read back", "topic", r.topic(), "error", kafka.Brief(err))
+		r.cfg.Logger.Warn("checkpoints cannot be read back", slog.String("topic", r.topic()), slog.String("error", kafka.Brief(err)))
 		store, err = mm2.NewCheckpointStore(), nil
 	}
 	if err != nil {
@@ -145,7 +146,7 @@ func (r *Room) load(ctx context.Context) (*mm2.CheckpointStore, error) {
 			c, err := mm2.DecodeCheckpoint(rec.Key, rec.Value)
 			if err != nil {
 				// Someone else's record, or a tombstone, which says nothing about our groups.
-				r.cfg.Logger.Debug("checkpoint skipped", "topic", topic, "offset", rec.Offset, "error", err)
+				r.cfg.Logger.Debug("checkpoint skipped", slog.String("topic", topic), slog.Int64("offset", rec.Offset), slog.Any("error", err))
 				continue
 			}
 			store.Load(c)
@@ -247,7 +248,7 @@ func (r *Room) checkpointCandidates() []mm2.Checkpoint {
 }
 
 func (r *Room) checkpointFailed(err error) {
-	r.troubles.set(everything, phaseCheckpoint, report.Condition{
+	r.troubles.set(everything, phaseCheckpoint, passing(err), report.Condition{
 		Severity: report.Warning,
 		Message:  fmt.Sprintf("Checkpoints cannot be written to the topic %s on the target.", r.topic()),
 		Evidence: map[string]any{"error": kafka.Brief(err), "topic": r.topic()},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
@@ -26,27 +27,49 @@ const (
 // everything is the group name that stands for the whole flow in troubles.
 const everything = ""
 
+// grace is how long a failure that usually passes (a coordinator that moves or loads) is kept back.
+const grace = 4 * time.Second
+
+// trouble is one failure while it lasts.
+type trouble struct {
+	first     time.Time
+	condition report.Condition
+	shown     bool
+}
+
 // troubles holds what fails by group and phase, and shows one condition for each group: the latest.
 type troubles struct {
 	board *report.Board
+	now   func() time.Time
 	mu    sync.Mutex
-	m     map[string]map[phase]report.Condition
+	m     map[string]map[phase]*trouble
 }
 
-func newTroubles(board *report.Board) *troubles {
-	return &troubles{board: board, m: map[string]map[phase]report.Condition{}}
+func newTroubles(board *report.Board, now func() time.Time) *troubles {
+	return &troubles{board: board, now: now, m: map[string]map[phase]*trouble{}}
 }
 
 func subject(name string) report.Subject { return report.Subject{Partition: -1, Group: name} }
 
-func (t *troubles) set(name string, p phase, c report.Condition) {
+// set reports a failure. passing ones show when they come again after the grace.
+func (t *troubles) set(name string, p phase, passing bool, c report.Condition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.m[name] == nil {
-		t.m[name] = map[phase]report.Condition{}
+		t.m[name] = map[phase]*trouble{}
+	}
+	now := t.now()
+	it := t.m[name][p]
+	if it == nil {
+		it = &trouble{first: now}
+		t.m[name][p] = it
 	}
 	c.Code, c.Subject = report.GroupSyncFailed, subject(name)
-	t.m[name][p] = c
+	it.condition = c
+	if passing && !it.shown && now.Sub(it.first) < grace {
+		return
+	}
+	it.shown = true
 	t.board.Set(c)
 }
 
@@ -57,11 +80,15 @@ func (t *troubles) clear(name string, p phase) {
 		return
 	}
 	delete(t.m[name], p)
-	if left := slices.Sorted(maps.Keys(t.m[name])); len(left) > 0 {
-		t.board.Set(t.m[name][left[0]])
-		return
+	for _, left := range slices.Sorted(maps.Keys(t.m[name])) {
+		if it := t.m[name][left]; it.shown {
+			t.board.Set(it.condition)
+			return
+		}
 	}
-	delete(t.m, name)
+	if len(t.m[name]) == 0 {
+		delete(t.m, name)
+	}
 	t.board.Clear(report.GroupSyncFailed, subject(name))
 }
 
@@ -111,7 +138,7 @@ func (r *Room) fetchFailures(asked []string, failed map[string]error) []error {
 }
 
 func (r *Room) clusterFailed(side string, p phase, what string, err error) {
-	r.troubles.set(everything, p, report.Condition{
+	r.troubles.set(everything, p, passing(err), report.Condition{
 		Severity: report.Warning,
 		Message:  fmt.Sprintf("Group offsets are not kept up to date: %s on the %s failed.", what, side),
 		Evidence: map[string]any{"error": kafka.Brief(err), "step": what, "side": side},
@@ -122,16 +149,19 @@ func (r *Room) clusterFailed(side string, p phase, what string, err error) {
 // groupFailed sets a group's condition; format takes the group's name.
 func (r *Room) groupFailed(name string, p phase, format string, err error, remedy string) {
 	severity := report.Error
-	if kafka.KindOf(err) == kafka.KindRetriable {
+	if passing(err) {
 		severity = report.Warning
 	}
-	r.troubles.set(name, p, report.Condition{
+	r.troubles.set(name, p, passing(err), report.Condition{
 		Severity: severity,
 		Message:  fmt.Sprintf(format, name),
 		Evidence: map[string]any{"error": kafka.Brief(err)},
 		Remedy:   remedy,
 	})
 }
+
+// passing tells whether a failure usually ends by itself.
+func passing(err error) bool { return kafka.KindOf(err) == kafka.KindRetriable }
 
 func (r *Room) setActive(name, state string) {
 	r.cfg.Board.Set(report.Condition{

@@ -3,6 +3,7 @@ package groups
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sort"
 	"sync"
 	"time"
@@ -19,9 +20,10 @@ const (
 	// tick is how often the loops look whether something is due; nothing is sent for it.
 	maxTick = time.Second
 	minTick = 50 * time.Millisecond
-	// An early round comes no sooner than this after the last one, or after a failed one.
-	earlyPause       = time.Second
-	earlyPauseFailed = 5 * time.Second
+	// An early round comes no sooner than this after the last one.
+	earlyPause = time.Second
+	// A failed round is tried again after this, however long the interval is.
+	retryPause = 3 * time.Second
 	// fresh is the age up to which one loop uses what the other has fetched.
 	fresh = 500 * time.Millisecond
 )
@@ -86,7 +88,7 @@ func New(cfg Config) (*Room, error) {
 		return nil, err
 	}
 	return &Room{
-		cfg: cfg, troubles: newTroubles(cfg.Board),
+		cfg: cfg, troubles: newTroubles(cfg.Board, cfg.Now),
 		kept: map[string]*group{}, rest: map[string]time.Time{}, settled: map[string]map[partition]settled{},
 	}, nil
 }
@@ -157,15 +159,15 @@ func (r *Room) syncLoop(ctx context.Context) error {
 		if now.Sub(r.refreshedAt()) >= r.cfg.RefreshInterval {
 			// The error is in the conditions.
 			if err := r.refresh(ctx); err != nil && ctx.Err() == nil {
-				r.cfg.Logger.Debug("refresh of groups failed", "error", err)
+				r.cfg.Logger.Debug("refresh of groups failed", slog.Any("error", err))
 			}
 			if err := r.fetch(ctx, r.cfg.RefreshInterval/2); err != nil && ctx.Err() == nil {
-				r.cfg.Logger.Debug("fetch of group offsets failed", "error", err)
+				r.cfg.Logger.Debug("fetch of group offsets failed", slog.Any("error", err))
 			}
 		}
 		if r.cfg.SyncGroupOffsets && r.syncDue(r.cfg.Now()) {
 			if err := r.syncRound(ctx); err != nil && ctx.Err() == nil {
-				r.cfg.Logger.Debug("group sync failed", "error", err)
+				r.cfg.Logger.Debug("group sync failed", slog.Any("error", err))
 			}
 		}
 		select {
@@ -191,11 +193,10 @@ func (r *Room) syncDue(now time.Time) bool {
 	if since >= r.cfg.SyncInterval {
 		return true
 	}
-	pause := earlyPause
 	if r.syncFailed {
-		pause = earlyPauseFailed
+		return since >= retryPause
 	}
-	if since < pause {
+	if since < earlyPause {
 		return false
 	}
 	for name, g := range r.kept {

@@ -199,7 +199,7 @@ func (r *Room) commit(ctx context.Context, name string, ws wants, ids map[string
 	}
 	slices.Sort(bad)
 	first := failed[firstOf(failed)]
-	r.troubles.set(name, phaseWrite, report.Condition{
+	r.troubles.set(name, phaseWrite, passing(first), report.Condition{
 		Severity: report.Error,
 		Message:  fmt.Sprintf("The offsets of the group %s could not be written on the target for %d of %d partitions, %s first.", name, len(failed), len(ws), bad[0]),
 		Evidence: map[string]any{"error": kafka.Brief(first), "partitions": bad[:min(len(bad), 20)], "failed": len(bad)},

@@ -138,5 +138,5 @@ func (e *Emitter) failed(err error, failures int) {
 		Evidence: map[string]any{"failures": failures, "error": kafka.Brief(err)},
 		Remedy:   remedy,
 	})
-	e.cfg.Logger.Debug("heartbeat failed", "topic", e.topic, "side", e.cfg.Side, "failures", failures, "error", err)
+	e.cfg.Logger.Debug("heartbeat failed", slog.String("topic", e.topic), slog.String("side", e.cfg.Side), slog.Int("failures", failures), slog.Any("error", err))
 }
