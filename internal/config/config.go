@@ -36,8 +36,6 @@ type API struct {
 	Process
 	// Listen is the address of the HTTP API, host:port; port 0 takes a free one.
 	Listen string `env:"LISTEN" envDefault:"127.0.0.1:8080"`
-	// PublicURL is the address that clients use, without a trailing slash; "": what the request says.
-	PublicURL string `env:"PUBLIC_URL"`
 	// MetricsListen moves /healthz, /readyz and /metrics to a listener of their own; "": they stay on Listen.
 	MetricsListen string `env:"METRICS_LISTEN"`
 	// Auth is AuthTokens unless Listen is a loopback address and the operator chose AuthNone.
@@ -83,7 +81,6 @@ func LoadAPI(environ []string) (c API, warnings []string, err error) {
 	p.process(c.Process)
 	p.address("LISTEN", c.Listen, true)
 	p.address("METRICS_LISTEN", c.MetricsListen, false)
-	p.publicURL("PUBLIC_URL", c.PublicURL)
 	switch c.Auth {
 	case AuthTokens:
 	case AuthNone:

@@ -48,7 +48,7 @@ func variablesOf(config any) []Variable {
 }
 
 // foreign are variables of the same prefix that belong to scripts and tests.
-var foreign = []string{Prefix + "TEST_", Prefix + "DEV_", Prefix + "DEMO_"}
+var foreign = []string{Prefix + "TEST_", Prefix + "DATA", Prefix + "CACHE", Prefix + "POSTGRES_"}
 
 // unknownVariables answers a warning for each variable that begins with Prefix
 // and that no process knows. Variables of another process are known: one
@@ -184,21 +184,6 @@ func (p *parser) databaseURL(name, v string) {
 	case strings.Contains(v, "="): // keyword/value form
 	default:
 		p.fault(name, "must begin with postgres:// or be a keyword/value string (its value is not shown, it may hold a password)")
-	}
-}
-
-func (p *parser) publicURL(name, v string) {
-	if v == "" {
-		return
-	}
-	u, err := url.Parse(v)
-	switch {
-	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
-		p.fault(name, "must be a URL such as https://mirrorflow.example.com")
-	case u.User != nil:
-		p.fault(name, "must not hold a user or a password")
-	case u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(v, "/"):
-		p.fault(name, fmt.Sprintf("is %q, must have no query, no fragment and no trailing slash", v))
 	}
 }
 

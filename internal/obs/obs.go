@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// version is set by the linker: -ldflags "-X github.com/mirrorflow/mirrorflow/internal/obs.version=1.2.3".
-var version string
+// Version is set by the linker (-X …/internal/obs.Version=1.2.3) and by nobody else; "" when it was not.
+var Version string
 
 // Build tells what is running.
 type Build struct {
@@ -22,7 +22,7 @@ type Build struct {
 
 // ReadBuild answers the build of this binary.
 func ReadBuild() Build {
-	b := Build{Version: version}
+	b := Build{Version: Version}
 	info, ok := debug.ReadBuildInfo()
 	if ok {
 		b.Go = info.GoVersion

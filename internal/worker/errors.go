@@ -1,0 +1,25 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine"
+	"github.com/mirrorflow/mirrorflow/internal/lifecycle"
+)
+
+// Causes of the end of a task's context, and reasons of its drains.
+var (
+	// ErrLeaseLost: trust ended or the database says that the lease is another's. The engine
+	// stops at once and stores nothing.
+	ErrLeaseLost = fmt.Errorf("the lease is lost: %w", engine.ErrLeaseLost)
+	// ErrFlowChanged: the flow's specification changed; the engine starts again with the new one.
+	ErrFlowChanged = errors.New("the flow changed")
+	// ErrFlowDisabled: the flow was disabled or deleted, or has fewer tasks now.
+	ErrFlowDisabled = errors.New("the flow is disabled")
+	// ErrShutdown: the process is going.
+	ErrShutdown = lifecycle.ErrShutdown
+	// errOverdue: a drain took longer than allowed, so the engine is cut off. It wraps the
+	// engine's ErrLeaseLost because that is how an engine is told to stop at once.
+	errOverdue = fmt.Errorf("the drain took too long: %w", engine.ErrLeaseLost)
+)
