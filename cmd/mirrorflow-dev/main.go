@@ -167,7 +167,9 @@ func foreground(ctx context.Context, cancel context.CancelFunc, stdout io.Writer
 	case <-signals:
 		// Stop's context ends, upon which it kills.
 		cancel()
-		<-stopped
+		if err := <-stopped; err != nil {
+			fmt.Fprintln(stdout, "killed:", err)
+		}
 		return nil
 	}
 }

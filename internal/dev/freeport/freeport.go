@@ -5,6 +5,7 @@
 package freeport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -81,7 +82,7 @@ func reserve(dir string, port int) (bool, error) {
 		}
 		return false, errors.Join(fmt.Errorf("lock %s: %w", name, err), closeErr)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false, syscall.Close(fd)
 	}

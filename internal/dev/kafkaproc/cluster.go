@@ -20,6 +20,9 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/dev/freeport"
 )
 
+// errEnded is what is wrong with a broker that ended by itself, with whatever exit status.
+var errEnded = errors.New("the process ended")
+
 // Cluster is a running Kafka cluster. Its methods must not be called at the same time as each other.
 type Cluster struct {
 	cfg   Config
@@ -209,7 +212,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		}
 		for _, n := range c.nodes {
 			if n.wanted && !n.Running() {
-				return fmt.Errorf("node %d ended while starting (%v); end of its log:\n%s", n.id, n.process.Err(), n.LogTail(40))
+				return fmt.Errorf("node %d ended while starting: %w; end of its log:\n%s", n.id, errors.Join(errEnded, n.process.Err()), n.LogTail(40))
 			}
 		}
 		select {

@@ -70,7 +70,7 @@ var startFlags = []string{"-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSe
 func JavaCommand(ctx context.Context, v Version, jvmFlags []string, mainClass string, args ...string) (*exec.Cmd, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
-		return nil, fmt.Errorf("Java 17 or later is missing, install it (on Debian with 'apt-get install openjdk-17-jre-headless'): %w", err)
+		return nil, fmt.Errorf("no Java found, install version 17 or later (on Debian with 'apt-get install openjdk-17-jre-headless'): %w", err)
 	}
 	libs, err := Libs(ctx, v, nil)
 	if err != nil {

@@ -133,7 +133,7 @@ func credential() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("Postgres refuses to run as root, and there is no user postgres or nobody to run it as")
+	return nil, errors.New("a Postgres server refuses to run as root, and there is no user postgres or nobody to run it as")
 }
 
 func (s *Server) dataDir() string { return filepath.Join(s.cfg.Dir, "data") }
@@ -264,9 +264,9 @@ func (s *Server) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.process.Done():
-			return fmt.Errorf("Postgres ended while starting: %w; end of its log:\n%s", s.process.Err(), s.LogTail(20))
+			return fmt.Errorf("the server ended while starting: %w; end of its log:\n%s", s.process.Err(), s.LogTail(20))
 		case <-ctx.Done():
-			return fmt.Errorf("Postgres does not answer: %w; end of its log:\n%s", err, s.LogTail(20))
+			return fmt.Errorf("the server does not answer: %w; end of its log:\n%s", err, s.LogTail(20))
 		case <-tick.C:
 		}
 	}

@@ -7,6 +7,7 @@ package faultnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -181,7 +182,7 @@ func (p *Proxy) set(change func(*mode)) error {
 
 // listen starts accepting; p.mu is held.
 func (p *Proxy) listen() error {
-	listener, err := net.Listen("tcp", p.addr)
+	listener, err := new(net.ListenConfig).Listen(p.ctx, "tcp", p.addr)
 	if err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}
@@ -287,7 +288,7 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 				return
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			if half, ok := dst.(*net.TCPConn); ok {
 				_ = half.CloseWrite()
 			}
@@ -304,7 +305,7 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 func (p *Proxy) pass(n int, d Direction) bool {
 	m, changed := p.look()
 	for {
-		if !(d == Upward && m.stallUp) && !(d == Downward && m.stallDown) {
+		if stalled := d == Upward && m.stallUp || d == Downward && m.stallDown; !stalled {
 			break
 		}
 		select {

@@ -1,6 +1,7 @@
 package faultnet
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -53,7 +54,7 @@ func RefusedAddr(tb testing.TB) string {
 // serve runs handle for every connection of a listener that ends with the test, and closes the connection after it.
 func serve(tb testing.TB, handle func(net.Conn)) string {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -100,7 +100,7 @@ func build(pkg string) (string, error) {
 	}
 	target := filepath.Join(bin, path.Base(pkg))
 	half := fmt.Sprintf("%s.%d", target, os.Getpid())
-	cmd := exec.Command("go", "build", "-o", half, "./"+pkg)
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", half, "./"+pkg)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
@@ -146,7 +146,7 @@ func Start(tb testing.TB, o Options) *Process {
 	if o.Grace == 0 {
 		o.Grace = 20 * time.Second
 	}
-	cmd := exec.Command(o.Path, o.Args...)
+	cmd := exec.CommandContext(context.Background(), o.Path, o.Args...)
 	cmd.Dir = o.Dir
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "MIRRORFLOW_") || strings.HasPrefix(kv, "MIRRORFLOW_CACHE=") {
