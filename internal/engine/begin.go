@@ -257,12 +257,12 @@ func (t *Task) baselineEntries(ctx context.Context, sel []topics.Selected) error
 	}
 	ends, err := listOffsets(ctx, t.source.client, tps, atEnd, isolation)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errSource, err)
 	}
 	at := ends
 	if t.cfg.StartPosition == StartTimestamp {
 		if at, err = listOffsets(ctx, t.source.client, tps, t.cfg.StartTimestamp.UnixMilli(), isolation); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errSource, err)
 		}
 	}
 	for key, e := range entries {

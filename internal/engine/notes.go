@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
 	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
@@ -30,15 +31,30 @@ type store interface {
 	notes
 }
 
-// ledger keeps topics.Ledger in notes.
-type ledger struct{ n func() notes }
+// ledger keeps topics.Ledger in notes. Before settle was called for the first time, facts are held back: topics are made
+// while the notes are still being read. A crash in that moment costs the memory of who set a config, and so an override
+// that stays; nothing of anybody else's is ever removed.
+type ledger struct {
+	notes func() notes
 
-var _ topics.Ledger = ledger{}
+	mu      sync.Mutex
+	settled bool
+	waiting map[string]map[string]string
+}
 
-// Owned implements topics.Ledger. A note that does not parse counts as none: then overrides of ours may stay, and none
-// of anybody else is removed.
-func (l ledger) Owned(remote string) map[string]string {
-	b, ok := l.n().Note(noteConfigs + remote)
+var _ topics.Ledger = (*ledger)(nil)
+
+// Owned implements topics.Ledger. A note that does not parse counts as none, for the same reason as above.
+func (l *ledger) Owned(remote string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if owned, ok := l.waiting[remote]; ok {
+		return owned
+	}
+	if !l.settled {
+		return nil
+	}
+	b, ok := l.notes().Note(noteConfigs + remote)
 	if !ok {
 		return nil
 	}
@@ -50,7 +66,21 @@ func (l ledger) Owned(remote string) map[string]string {
 }
 
 // SetOwned implements topics.Ledger.
-func (l ledger) SetOwned(ctx context.Context, remote string, owned map[string]string) error {
+func (l *ledger) SetOwned(ctx context.Context, remote string, owned map[string]string) error {
+	l.mu.Lock()
+	if !l.settled {
+		if l.waiting == nil {
+			l.waiting = map[string]map[string]string{}
+		}
+		l.waiting[remote] = owned
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.Unlock()
+	return l.write(ctx, remote, owned)
+}
+
+func (l *ledger) write(ctx context.Context, remote string, owned map[string]string) error {
 	if owned == nil {
 		owned = map[string]string{}
 	}
@@ -58,8 +88,22 @@ func (l ledger) SetOwned(ctx context.Context, remote string, owned map[string]st
 	if err != nil {
 		return fmt.Errorf("encode configs of %s: %w", remote, err)
 	}
-	if old, ok := l.n().Note(noteConfigs + remote); ok && string(old) == string(b) {
+	if old, ok := l.notes().Note(noteConfigs + remote); ok && string(old) == string(b) {
 		return nil
 	}
-	return l.n().SaveNote(ctx, noteConfigs+remote, b)
+	return l.notes().SaveNote(ctx, noteConfigs+remote, b)
+}
+
+// settle writes what was held back, once the notes have been read.
+func (l *ledger) settle(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for remote, owned := range l.waiting {
+		if err := l.write(ctx, remote, owned); err != nil {
+			return err
+		}
+		delete(l.waiting, remote)
+	}
+	l.settled = true
+	return nil
 }

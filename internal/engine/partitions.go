@@ -104,6 +104,12 @@ func (r *registry) remove(tp mirror.TP) {
 	r.mu.Unlock()
 }
 
+func (r *registry) len() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.m)
+}
+
 // all returns the partitions ordered by topic and number.
 func (r *registry) all() []*partition {
 	r.mu.RLock()

@@ -57,14 +57,21 @@ func (t *Task) refresh(ctx context.Context) bool {
 	step := func(s *side, f func(context.Context) error) bool {
 		c, cancel := context.WithTimeout(ctx, adminTimeout)
 		defer cancel()
-		if err := f(c); err != nil {
-			if ctx.Err() == nil {
-				s.failed("refresh", err)
-				t.log.Debug("refresh did not come through", "side", s.name, "error", err)
-			}
-			return false
+		err := f(c)
+		if err == nil {
+			return true
 		}
-		return true
+		if ctx.Err() == nil {
+			switch {
+			case errors.Is(err, errWaiting):
+			case errors.Is(err, errSource):
+				t.source.failed("refresh", err)
+			default:
+				s.failed("refresh", err)
+			}
+			t.log.Debug("refresh did not come through", "side", s.name, "error", err)
+		}
+		return false
 	}
 	var d topics.Discovery
 	if !step(t.source, func(c context.Context) (err error) { d, err = t.topics.Discover(c); return err }) {
@@ -79,12 +86,14 @@ func (t *Task) refresh(ctx context.Context) bool {
 		return false
 	}
 	t.target.ok("refresh")
-	if !t.clustersAsExpected(d.ClusterID, have.ClusterID) {
+	right := t.clustersAsExpected(d.ClusterID, have.ClusterID)
+	t.halted.Store(!right)
+	if !right {
 		t.halt(ctx)
 		return false
 	}
 	t.reportSelection(d)
-	if !step(t.target, func(c context.Context) error { return t.baseline(c, d.Topics) }) {
+	if t.cfg.StartPosition != StartEarliest && !step(t.target, func(c context.Context) error { return t.baseline(c, d.Topics) }) {
 		return false
 	}
 	wanted, excluded := t.claim(ctx, d.Topics)
@@ -97,18 +106,48 @@ func (t *Task) refresh(ctx context.Context) bool {
 		return false
 	}
 	pending, fresh := t.place(ctx, wanted, have)
-	if fresh && t.refreshed && t.reload(ctx) != nil {
-		return false // what others stored for new partitions must be known before they start
+	// What others stored must be known before new partitions start, and, in task 0, for translating their offsets.
+	foreign := t.leads() && t.cfg.Identity.Tasks > 1 && time.Since(t.reloaded) >= t.cfg.EmitCheckpointsInterval
+	if (fresh || foreign) && t.refreshed && t.reload(ctx) != nil {
+		return false
 	}
 	ok := t.start(ctx, pending)
 	t.statusMu.Lock()
 	t.ready = true
 	t.statusMu.Unlock()
 	t.refreshed = true
+	if !step(t.target, t.ledger.settle) {
+		return false
+	}
+	// Where copying starts at the beginning anyhow, it need not wait for the note that says so.
+	if !step(t.target, func(c context.Context) error { return t.baseline(c, d.Topics) }) {
+		return false
+	}
 	if t.leads() && !step(t.target, func(c context.Context) error { return t.topics.SyncConfigs(c, wanted) }) {
 		return false
 	}
 	return ok
+}
+
+// lookAhead makes the remote topics before the first refresh, which comes to the same and reports what failed.
+func (t *Task) lookAhead(ctx context.Context) {
+	if !t.leads() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	d, err := t.topics.Discover(ctx)
+	if err != nil {
+		return
+	}
+	have, err := t.topics.DescribeTarget(ctx, remoteNames(d.Topics))
+	if err != nil {
+		return
+	}
+	wanted, _ := t.claim(ctx, d.Topics)
+	if _, _, err = t.topics.Ensure(ctx, wanted, have); err != nil {
+		t.log.Debug("remote topics not made ahead", "error", err)
+	}
 }
 
 // leads tells whether this task does what must be done once for the flow.
@@ -304,8 +343,12 @@ func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics
 	t.release(ctx, release)
 }
 
-// errWaiting says that task 0 has to do something first.
-var errWaiting = errors.New("waiting for task 0 of the flow")
+var (
+	// errWaiting says that task 0 has to do something first.
+	errWaiting = errors.New("waiting for task 0 of the flow")
+	// errSource is wrapped by errors of the source in a step that is otherwise about the target.
+	errSource = errors.New("source")
+)
 
 // place brings the registry in step with what is wanted, takes back what no longer fits, and answers the partitions
 // that need a start. fresh tells that there are some among them that were not ours before.

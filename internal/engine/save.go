@@ -42,6 +42,9 @@ func (t *Task) saveLoop(ctx context.Context) {
 func (t *Task) save(ctx context.Context) error {
 	t.saveMu.Lock()
 	defer t.saveMu.Unlock()
+	if t.halted.Load() {
+		return nil
+	}
 	entries := map[state.Key]state.Entry{}
 	type taken struct {
 		p       *partition

@@ -18,8 +18,9 @@ const (
 	// statusSpacing keeps a burst of changes from becoming a burst of reports.
 	statusSpacing = 100 * time.Millisecond
 	// boundsInterval is how often both ends of each partition are asked for, so that lag is fresh on idle and on stalled
-	// partitions alike.
-	boundsInterval = 2 * time.Second
+	// partitions alike; boundsPerSecond makes it longer for tasks of many partitions.
+	boundsInterval  = 2 * time.Second
+	boundsPerSecond = 2000
 	// openTransactionAfter is how long the last stable offset may stand still below the high watermark.
 	openTransactionAfter = 10 * time.Second
 )
@@ -145,13 +146,9 @@ func lostSide(code string) bool {
 
 // boundsLoop keeps log ends fresh and watches for open transactions, until ctx ends.
 func (t *Task) boundsLoop(ctx context.Context) {
-	tick := time.NewTicker(boundsInterval)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, max(boundsInterval, time.Duration(t.parts.len())*time.Second/boundsPerSecond)) {
 			return
-		case <-tick.C:
 		}
 		done := make(chan struct{})
 		go func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
@@ -39,6 +40,7 @@ type Task struct {
 
 	topics      *topics.Room
 	topicFilter *mm2.TopicFilter
+	ledger      *ledger
 	path        mirror.Path
 	store       store
 	syncs       offsetSyncs
@@ -56,8 +58,10 @@ type Task struct {
 	baselined bool
 	first     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
 	refreshed bool
+	reloaded  time.Time
 
-	saveMu sync.Mutex // one save at a time
+	saveMu sync.Mutex    // one save at a time
+	halted atomic.Bool   // the clusters are not the right ones: nothing is stored
 	kick   chan struct{} // a partition asks for a decision
 	show   chan struct{} // something happened that the status should tell at once
 	outbox outbox
@@ -275,14 +279,26 @@ func (t *Task) prepare(ctx context.Context) error {
 	if err := t.makeRooms(); err != nil {
 		return err
 	}
+	// Reading the state takes longest on a fresh target, where its topics are made: meanwhile the first look around and
+	// the remote topics.
+	var ahead sync.WaitGroup
+	ahead.Go(func() { t.lookAhead(ctx) })
+	err := t.load(ctx)
+	ahead.Wait()
+	if err != nil {
+		return err
+	}
+	return t.makePath()
+}
+
+// load reads the state until that succeeds or ctx ends.
+func (t *Task) load(ctx context.Context) error {
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := t.reload(ctx)
-		if err == nil {
-			return t.makePath()
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		t.log.Debug("state not read, tried again", "error", err)
 		if !sleep(ctx, pause) {
 			return ctx.Err()
 		}
@@ -299,6 +315,7 @@ func (t *Task) reload(ctx context.Context) error {
 	t.entriesMu.Lock()
 	t.entries = entries
 	t.entriesMu.Unlock()
+	t.reloaded = time.Now()
 	return nil
 }
 

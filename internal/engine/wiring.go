@@ -99,10 +99,11 @@ func (t *Task) makeTopics() error {
 	if t.cfg.MirrorTopicConfigs {
 		mode = mm2.ConfigSyncMirror
 	}
+	t.ledger = &ledger{notes: func() notes { return t.store }}
 	t.topics = topics.New(topics.Config{
 		Source: t.source.client, Target: t.target.client, Selector: rule, Exclude: configs, SyncConfigs: t.cfg.SyncTopicConfigs,
 		Mode: mode, ReplicationFactor: t.cfg.ReplicationFactor, KnownConfigsFrom: mm2.StateTopic(t.cfg.SourceAlias),
-		Ledger: ledger{func() notes { return t.store }}, Board: t.board, Logger: t.log,
+		Ledger: t.ledger, Board: t.board, Logger: t.log,
 	})
 	t.m, err = newMetrics(t.cfg)
 	return err

@@ -55,6 +55,15 @@ func newSelector(rule mm2.TopicSelector) *selector {
 	return &selector{rule: rule, decided: map[string]mm2.Decision{}}
 }
 
+// wanted tells whether the include list asks for a topic that a rule excludes before the lists are looked at.
+func (s *selector) wanted(name string, reason mm2.Reason) bool {
+	if reason != mm2.ReasonInternal && reason != mm2.ReasonHeartbeatsOff {
+		return true
+	}
+	v, err := s.rule.Filter.Match(name)
+	return err == nil && v.IncludedBy != ""
+}
+
 // apply decides about every topic. Not safe for concurrent use.
 func (s *selector) apply(topics []SourceTopic) Selection {
 	out := Selection{InvalidNames: map[string]string{}, Undecided: map[string]error{}}
@@ -86,7 +95,9 @@ func (s *selector) apply(topics []SourceTopic) Selection {
 			out.InvalidNames[t.Name] = why
 			out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: why})
 		default:
-			out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: d.String()})
+			if s.wanted(t.Name, d.Reason) {
+				out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: d.String()})
+			}
 		}
 	}
 	s.decided = seen // forget topics that are gone
