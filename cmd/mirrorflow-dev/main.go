@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 
+	"github.com/mirrorflow/mirrorflow/internal/dev/data"
 	"github.com/mirrorflow/mirrorflow/internal/dev/freeport"
 	"github.com/mirrorflow/mirrorflow/internal/dev/kafkaproc"
 	"github.com/mirrorflow/mirrorflow/internal/dev/pgproc"
@@ -20,6 +22,7 @@ const usage = `usage:
   mirrorflow-dev kafka --version 3.9|4.3 --dir DIR [--port P] [--cluster-id ID]
   mirrorflow-dev postgres --dir DIR [--port P]
   mirrorflow-dev free-port [N]
+  mirrorflow-dev produce|commit|group|topics|count|wait|compare --help
 `
 
 func main() {
@@ -60,6 +63,9 @@ func run(args []string, stdout, stderr io.Writer, signals <-chan os.Signal) erro
 	case "free-port":
 		return freePorts(args[1:], stdout)
 	default:
+		if slices.Contains(data.Names, args[0]) {
+			return data.Run(ctx, args)
+		}
 		fmt.Fprint(stderr, usage)
 		return fmt.Errorf("unknown command %q", args[0])
 	}
