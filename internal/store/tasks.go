@@ -114,39 +114,50 @@ func toDBKeys(keys []flows.LeaseKey) keyColumns {
 	return c
 }
 
-// RenewTasks implements flows.WorkerStore. The renewal itself is the update of one row. The rest
-// reads what the holder must know, and writes only for tasks that the holder left out or names for the first time.
+// RenewTasks implements flows.WorkerStore. The renewal itself is the update of one row. The rest reads what the
+// holder must know, and writes only for tasks that the holder left out or names for the first time.
 func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration, keys []flows.LeaseKey) ([]flows.RenewedLease, error) {
+	named := make(map[flows.LeaseKey]bool, len(keys))
+	for _, k := range keys {
+		named[k] = true
+	}
 	var out []flows.RenewedLease
-	c := toDBKeys(keys)
 	err := s.inTx(ctx, "renew tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 		out = nil
 		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: worker, Ttl: ttl})
 		if err != nil || n == 0 {
 			return err // no row: the lease ran out, everything is lost
 		}
-		err = q.ConfirmTasks(ctx, dbsqlc.ConfirmTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+		rows, err := q.OwnedTasks(ctx, dbsqlc.OwnedTasksParams{Worker: worker, Ttl: ttl})
 		if err != nil {
 			return err
 		}
-		freed, err := q.FreeUnconfirmedTasks(ctx, dbsqlc.FreeUnconfirmedTasksParams{Worker: worker, Ttl: ttl})
-		if err != nil {
-			return err
-		}
-		if err := tasksFreed(ctx, q, freed); err != nil {
-			return err
-		}
-		rows, err := q.RenewedTasks(ctx, dbsqlc.RenewedTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+		var confirm, doubt, forget []flows.LeaseKey
 		for _, r := range rows {
-			out = append(out, flows.RenewedLease{
-				LeaseKey:                  flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch},
-				FlowRevision:              r.Revision,
-				SourceCredentialsRevision: r.SourceCredentialsRevision,
-				TargetCredentialsRevision: r.TargetCredentialsRevision,
-				Enabled:                   r.Enabled,
-			})
+			key := flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch}
+			switch {
+			case named[key]:
+				out = append(out, flows.RenewedLease{
+					LeaseKey: key, FlowRevision: r.Revision, Enabled: r.Enabled,
+					SourceCredentialsRevision: r.SourceCredentialsRevision,
+					TargetCredentialsRevision: r.TargetCredentialsRevision,
+				})
+				if !r.Confirmed {
+					confirm = append(confirm, key)
+				}
+			case r.Forgotten:
+				forget = append(forget, key)
+			case r.Confirmed:
+				doubt = append(doubt, key)
+			}
 		}
-		return err
+		if err := confirmTasks(ctx, q, worker, confirm, true); err != nil {
+			return err
+		}
+		if err := confirmTasks(ctx, q, worker, doubt, false); err != nil {
+			return err
+		}
+		return releaseTasks(ctx, q, worker, forget)
 	})
 	if err != nil {
 		return nil, err
@@ -154,19 +165,36 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 	return out, nil
 }
 
+func confirmTasks(ctx context.Context, q *dbsqlc.Queries, worker string, keys []flows.LeaseKey, confirmed bool) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	c := toDBKeys(keys)
+	return q.ConfirmTasks(ctx, dbsqlc.ConfirmTasksParams{
+		Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Confirmed: confirmed,
+	})
+}
+
+func releaseTasks(ctx context.Context, q *dbsqlc.Queries, worker string, keys []flows.LeaseKey) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	c := toDBKeys(keys)
+	freed, err := q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+	if err != nil {
+		return err
+	}
+	return tasksFreed(ctx, q, freed)
+}
+
 // ReleaseTasks implements flows.WorkerStore. A worker that holds nothing any more does not
 // count for the others' share until it shows up again, so that they can take what it gave back.
 func (s *Store) ReleaseTasks(ctx context.Context, worker string, keys []flows.LeaseKey) error {
-	c := toDBKeys(keys)
 	return s.inTx(ctx, "release tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
-		freed, err := q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
-		if err != nil {
+		if err := releaseTasks(ctx, q, worker, keys); err != nil {
 			return err
 		}
-		if err := q.RemoveIdleWorker(ctx, worker); err != nil {
-			return err
-		}
-		return tasksFreed(ctx, q, freed)
+		return q.RemoveIdleWorker(ctx, worker)
 	})
 }
 

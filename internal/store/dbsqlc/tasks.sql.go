@@ -87,31 +87,29 @@ const confirmTasks = `-- name: ConfirmTasks :exec
 WITH k AS (
     SELECT unnest($2::uuid[]) AS flow_id, unnest($3::int[]) AS task, unnest($4::bigint[]) AS epoch
 ), mine AS (
-    SELECT t.flow_id, t.task,
-           EXISTS (SELECT 1 FROM k WHERE k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch) AS named
-    FROM tasks t WHERE t.owner = $1 AND t.owner <> ''
-), changed AS (
-    SELECT t.flow_id, t.task, mine.named FROM tasks t JOIN mine ON mine.flow_id = t.flow_id AND mine.task = t.task
-    WHERE mine.named = (t.unconfirmed_at IS NOT NULL)
+    SELECT t.flow_id, t.task FROM tasks t JOIN k ON k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch
+    WHERE t.owner = $5 AND t.owner <> ''
     ORDER BY t.flow_id, t.task FOR UPDATE OF t
 )
-UPDATE tasks t SET unconfirmed_at = CASE WHEN changed.named THEN NULL ELSE now() END
-FROM changed WHERE t.flow_id = changed.flow_id AND t.task = changed.task AND t.owner = $1
+UPDATE tasks t SET unconfirmed_at = CASE WHEN $1::boolean THEN NULL ELSE now() END
+FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task
 `
 
 type ConfirmTasksParams struct {
-	Worker  string
-	FlowIds []uuid.UUID
-	Tasks   []int32
-	Epochs  []int64
+	Confirmed bool
+	FlowIds   []uuid.UUID
+	Tasks     []int32
+	Epochs    []int64
+	Worker    string
 }
 
 func (q *Queries) ConfirmTasks(ctx context.Context, arg ConfirmTasksParams) error {
 	_, err := q.db.Exec(ctx, confirmTasks,
-		arg.Worker,
+		arg.Confirmed,
 		arg.FlowIds,
 		arg.Tasks,
 		arg.Epochs,
+		arg.Worker,
 	)
 	return err
 }
@@ -211,42 +209,6 @@ func (q *Queries) FreeTasksOf(ctx context.Context, workers []string) ([]uuid.UUI
 	return items, nil
 }
 
-const freeUnconfirmedTasks = `-- name: FreeUnconfirmedTasks :many
-WITH stale AS (
-    SELECT m.flow_id, m.task FROM tasks m
-    WHERE m.owner = $1 AND m.owner <> '' AND m.unconfirmed_at <= now() - $2::interval
-    ORDER BY m.flow_id, m.task FOR UPDATE
-)
-UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL
-FROM stale WHERE t.flow_id = stale.flow_id AND t.task = stale.task
-RETURNING t.flow_id
-`
-
-type FreeUnconfirmedTasksParams struct {
-	Worker string
-	Ttl    time.Duration
-}
-
-func (q *Queries) FreeUnconfirmedTasks(ctx context.Context, arg FreeUnconfirmedTasksParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, freeUnconfirmedTasks, arg.Worker, arg.Ttl)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []uuid.UUID{}
-	for rows.Next() {
-		var flow_id uuid.UUID
-		if err := rows.Scan(&flow_id); err != nil {
-			return nil, err
-		}
-		items = append(items, flow_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const holdTask = `-- name: HoldTask :one
 SELECT t.flow_id FROM tasks t
 WHERE t.flow_id = $1 AND t.task = $2 AND t.owner = $3 AND t.owner <> '' AND t.epoch = $4
@@ -273,6 +235,66 @@ func (q *Queries) HoldTask(ctx context.Context, arg HoldTaskParams) (uuid.UUID, 
 	var flow_id uuid.UUID
 	err := row.Scan(&flow_id)
 	return flow_id, err
+}
+
+const ownedTasks = `-- name: OwnedTasks :many
+SELECT t.flow_id, t.task, t.epoch, f.revision, (f.enabled AND t.runnable)::boolean AS enabled,
+       s.credentials_revision AS source_credentials_revision,
+       d.credentials_revision AS target_credentials_revision,
+       (t.unconfirmed_at IS NULL)::boolean AS confirmed,
+       COALESCE(t.unconfirmed_at <= now() - $1::interval, false)::boolean AS forgotten
+FROM tasks t
+JOIN flows f ON f.id = t.flow_id
+JOIN services s ON s.id = f.source_service_id
+JOIN services d ON d.id = f.target_service_id
+WHERE t.owner = $2 AND t.owner <> ''
+`
+
+type OwnedTasksParams struct {
+	Ttl    time.Duration
+	Worker string
+}
+
+type OwnedTasksRow struct {
+	FlowID                    uuid.UUID
+	Task                      int32
+	Epoch                     int64
+	Revision                  int64
+	Enabled                   bool
+	SourceCredentialsRevision int64
+	TargetCredentialsRevision int64
+	Confirmed                 bool
+	Forgotten                 bool
+}
+
+func (q *Queries) OwnedTasks(ctx context.Context, arg OwnedTasksParams) ([]OwnedTasksRow, error) {
+	rows, err := q.db.Query(ctx, ownedTasks, arg.Ttl, arg.Worker)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OwnedTasksRow{}
+	for rows.Next() {
+		var i OwnedTasksRow
+		if err := rows.Scan(
+			&i.FlowID,
+			&i.Task,
+			&i.Epoch,
+			&i.Revision,
+			&i.Enabled,
+			&i.SourceCredentialsRevision,
+			&i.TargetCredentialsRevision,
+			&i.Confirmed,
+			&i.Forgotten,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const reapWorkers = `-- name: ReapWorkers :many
@@ -377,71 +399,6 @@ func (q *Queries) RenewWorker(ctx context.Context, arg RenewWorkerParams) (int64
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const renewedTasks = `-- name: RenewedTasks :many
-WITH k AS (
-    SELECT unnest($2::uuid[]) AS flow_id, unnest($3::int[]) AS task, unnest($4::bigint[]) AS epoch
-)
-SELECT t.flow_id, t.task, t.epoch, f.revision, (f.enabled AND t.runnable)::boolean AS enabled,
-       s.credentials_revision AS source_credentials_revision,
-       d.credentials_revision AS target_credentials_revision
-FROM k
-JOIN tasks t ON t.flow_id = k.flow_id AND t.task = k.task AND t.epoch = k.epoch
-JOIN flows f ON f.id = t.flow_id
-JOIN services s ON s.id = f.source_service_id
-JOIN services d ON d.id = f.target_service_id
-WHERE t.owner = $1
-`
-
-type RenewedTasksParams struct {
-	Worker  string
-	FlowIds []uuid.UUID
-	Tasks   []int32
-	Epochs  []int64
-}
-
-type RenewedTasksRow struct {
-	FlowID                    uuid.UUID
-	Task                      int32
-	Epoch                     int64
-	Revision                  int64
-	Enabled                   bool
-	SourceCredentialsRevision int64
-	TargetCredentialsRevision int64
-}
-
-func (q *Queries) RenewedTasks(ctx context.Context, arg RenewedTasksParams) ([]RenewedTasksRow, error) {
-	rows, err := q.db.Query(ctx, renewedTasks,
-		arg.Worker,
-		arg.FlowIds,
-		arg.Tasks,
-		arg.Epochs,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []RenewedTasksRow{}
-	for rows.Next() {
-		var i RenewedTasksRow
-		if err := rows.Scan(
-			&i.FlowID,
-			&i.Task,
-			&i.Epoch,
-			&i.Revision,
-			&i.Enabled,
-			&i.SourceCredentialsRevision,
-			&i.TargetCredentialsRevision,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const reportTasks = `-- name: ReportTasks :many

@@ -80,44 +80,28 @@ RETURNING t.flow_id, t.task, t.epoch;
 UPDATE workers SET expires_at = greatest(expires_at, now() + @ttl::interval)
 WHERE id = @worker AND expires_at > clock_timestamp();
 
--- name: RenewedTasks :many
-WITH k AS (
-    SELECT unnest(@flow_ids::uuid[]) AS flow_id, unnest(@tasks::int[]) AS task, unnest(@epochs::bigint[]) AS epoch
-)
+-- name: OwnedTasks :many
 SELECT t.flow_id, t.task, t.epoch, f.revision, (f.enabled AND t.runnable)::boolean AS enabled,
        s.credentials_revision AS source_credentials_revision,
-       d.credentials_revision AS target_credentials_revision
-FROM k
-JOIN tasks t ON t.flow_id = k.flow_id AND t.task = k.task AND t.epoch = k.epoch
+       d.credentials_revision AS target_credentials_revision,
+       (t.unconfirmed_at IS NULL)::boolean AS confirmed,
+       COALESCE(t.unconfirmed_at <= now() - @ttl::interval, false)::boolean AS forgotten
+FROM tasks t
 JOIN flows f ON f.id = t.flow_id
 JOIN services s ON s.id = f.source_service_id
 JOIN services d ON d.id = f.target_service_id
-WHERE t.owner = @worker;
+WHERE t.owner = @worker AND t.owner <> '';
 
 -- name: ConfirmTasks :exec
 WITH k AS (
     SELECT unnest(@flow_ids::uuid[]) AS flow_id, unnest(@tasks::int[]) AS task, unnest(@epochs::bigint[]) AS epoch
 ), mine AS (
-    SELECT t.flow_id, t.task,
-           EXISTS (SELECT 1 FROM k WHERE k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch) AS named
-    FROM tasks t WHERE t.owner = @worker AND t.owner <> ''
-), changed AS (
-    SELECT t.flow_id, t.task, mine.named FROM tasks t JOIN mine ON mine.flow_id = t.flow_id AND mine.task = t.task
-    WHERE mine.named = (t.unconfirmed_at IS NOT NULL)
+    SELECT t.flow_id, t.task FROM tasks t JOIN k ON k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch
+    WHERE t.owner = @worker AND t.owner <> ''
     ORDER BY t.flow_id, t.task FOR UPDATE OF t
 )
-UPDATE tasks t SET unconfirmed_at = CASE WHEN changed.named THEN NULL ELSE now() END
-FROM changed WHERE t.flow_id = changed.flow_id AND t.task = changed.task AND t.owner = @worker;
-
--- name: FreeUnconfirmedTasks :many
-WITH stale AS (
-    SELECT m.flow_id, m.task FROM tasks m
-    WHERE m.owner = @worker AND m.owner <> '' AND m.unconfirmed_at <= now() - @ttl::interval
-    ORDER BY m.flow_id, m.task FOR UPDATE
-)
-UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL
-FROM stale WHERE t.flow_id = stale.flow_id AND t.task = stale.task
-RETURNING t.flow_id;
+UPDATE tasks t SET unconfirmed_at = CASE WHEN @confirmed::boolean THEN NULL ELSE now() END
+FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task;
 
 -- name: ReleaseTasks :many
 WITH k AS (
