@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -47,7 +48,8 @@ func EnsureCompacted(ctx context.Context, client *kgo.Client, topic string, repl
 // partition 0 only.
 func PartitionsManually(client *kgo.Client) bool {
 	p, ok := client.OptValue(kgo.RecordPartitioner).(kgo.Partitioner)
-	if !ok {
+	// Partitioners of other types need not bear being asked.
+	if !ok || reflect.TypeOf(p) != reflect.TypeOf(kgo.ManualPartitioner()) {
 		return false
 	}
 	of := p.ForTopic("")
