@@ -16,14 +16,16 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 		"pid", t.sending.id.pid, "sequence", t.sending.id.seq, "expected_offset", t.expect, "error", code)
 	if t.sending.uncertain || errors.Is(code, kerr.DuplicateSequenceNumber) {
 		t.sending.uncertain = true
-		if t.expect >= 0 {
-			t.sending.inRequest = true
-			send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
-			p.target.broker(t.tgt.leader).busy++
-			job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true}
-			p.group.Go(func() { p.verify(ctx, job) })
+		if t.tgt.leader < 0 {
+			p.resendLater(t, code)
 			return
 		}
+		t.sending.inRequest = true
+		send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
+		p.target.broker(t.tgt.leader).busy++
+		job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true}
+		p.group.Go(func() { p.verify(ctx, job) })
+		return
 	}
 	p.startAnew(t)
 }
@@ -43,7 +45,10 @@ func (p *RecordPath) verify(ctx context.Context, j produceJob) {
 	found := false
 	base := int64(-1)
 	var err error
-	if expect >= 0 {
+	if expect < 0 {
+		expect, err = p.tail(ctx, j.broker, s)
+	}
+	if err == nil {
 		base, found, err = p.findBatch(ctx, j.broker, s, expect)
 	}
 	p.mu.Lock()
@@ -72,6 +77,17 @@ func transportError(err error) error {
 		return nil
 	}
 	return err
+}
+
+// tail is where to look for a partition's first batch, of which the offset is not known: a little before the log's end,
+// since somebody else may have written behind it.
+func (p *RecordPath) tail(ctx context.Context, broker int32, s produceSend) (int64, error) {
+	start, err := p.target.listOffset(ctx, broker, s.tp, -2, 0)
+	if err != nil {
+		return 0, err
+	}
+	end, err := p.target.listOffset(ctx, broker, s.tp, -1, 0)
+	return max(start, end-int64(len(s.batch.records))-1000), err
 }
 
 // findBatch looks for the batch from offset from on; it reads headers only, up to the log's end.
