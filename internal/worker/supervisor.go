@@ -284,10 +284,22 @@ func (s *Supervisor) acquire(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	tm := term{attempt: attempt, ttl: s.ttl}
+	if !tm.trusted(time.Now()) { // the process stood still meanwhile
+		s.log.Warn("leases acquired too late to be used", slog.Int("leases", len(leases)))
+		return false, s.store.ReleaseTasks(ctx, s.id, keysOf(leases))
+	}
 	for _, lease := range leases {
 		s.adopt(lease, tm)
 	}
 	return len(leases) == acquireLimit, nil
+}
+
+func keysOf(leases []flows.TaskLease) []flows.LeaseKey {
+	keys := make([]flows.LeaseKey, 0, len(leases))
+	for _, l := range leases {
+		keys = append(keys, l.LeaseKey)
+	}
+	return keys
 }
 
 // adopt starts a task under a lease.
