@@ -84,22 +84,36 @@ func (w *world) queryInt(sql string, args ...any) int {
 // answerChecks plays a worker that checks clusters until the returned function is called.
 func (w *world) answerChecks(answer func(flows.CheckServicePayload) flows.CheckServiceResult) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
+	// A claim whose answer is lost, since the worker stops at that moment, is another's after this.
+	const claim = 2 * time.Second
+	one := func() (done bool, err error) {
+		job, err := w.store.ClaimJob(ctx, "checker", claim)
+		if err != nil || job == nil {
+			return false, err
+		}
+		var p flows.CheckServicePayload
+		if err := json.Unmarshal(job.Payload, &p); err != nil {
+			return false, err
+		}
+		raw, err := json.Marshal(answer(p))
+		if err != nil {
+			return false, err
+		}
+		return true, w.store.CompleteJob(ctx, "checker", job.ID, raw)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		hints := w.store.Notifications(ctx)
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			job, err := w.store.ClaimJob(ctx, "checker", ttl)
-			if err == nil && job != nil {
-				var p flows.CheckServicePayload
-				if json.Unmarshal(job.Payload, &p) != nil {
-					return
-				}
-				raw, _ := json.Marshal(answer(p))
-				if w.store.CompleteJob(ctx, "checker", job.ID, raw) == nil {
-					continue
-				}
+			done, err := one()
+			if err != nil && ctx.Err() == nil && flows.CodeOf(err) != flows.CodeLeaseLost {
+				w.t.Errorf("the worker that checks: %v", err)
+				return
+			}
+			if done {
+				continue
 			}
 			select {
 			case <-ctx.Done():

@@ -72,18 +72,25 @@ func (s *Store) DropJob(ctx context.Context, job uuid.UUID) error {
 	return translate("drop a job", s.q.DeleteUnboundJob(ctx, job))
 }
 
-// ClaimJob implements flows.WorkerStore.
+// ClaimJob implements flows.WorkerStore. It takes a transaction, since a statement on its own takes effect also when
+// its caller has gone before it began, and the job would wait for nothing.
 func (s *Store) ClaimJob(ctx context.Context, worker string, ttl time.Duration) (*flows.Job, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	r, err := s.q.ClaimJob(ctx, dbsqlc.ClaimJobParams{Worker: worker, Ttl: ttl})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
+	var job *flows.Job
+	err := s.inTx(ctx, "claim a job", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+		job = nil
+		r, err := q.ClaimJob(ctx, dbsqlc.ClaimJobParams{Worker: worker, Ttl: ttl})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err == nil {
+			job = &flows.Job{ID: r.ID, Kind: flows.JobKind(r.Kind), Payload: r.Payload}
+		}
+		return err
+	})
 	if err != nil {
-		return nil, translate("claim a job", err)
+		return nil, err
 	}
-	return &flows.Job{ID: r.ID, Kind: flows.JobKind(r.Kind), Payload: r.Payload}, nil
+	return job, nil
 }
 
 // CompleteJob implements flows.WorkerStore.
