@@ -106,7 +106,7 @@ func nodesPatternJSON(p apigen.NodesPattern) json.RawMessage {
 // toAPINodesPattern reads what nodesPatternJSON wrote; nil stays nil.
 func toAPINodesPattern(text json.RawMessage) (*apigen.NodesPattern, error) {
 	if len(text) == 0 {
-		return nil, nil //nolint:nilnil // absent is a value here
+		return nil, nil // absent is a value here
 	}
 	var p apigen.NodesPattern
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -269,8 +269,8 @@ func ToAPIReplication(f flows.Flow) apigen.Replication {
 		ReplicationPolicyClass: apigen.ReplicationPolicyClass(f.ReplicationPolicyClass), ReplicationPolicySeparator: f.ReplicationPolicySeparator,
 		Topics: list(f.Topics), TopicExcludeList: list(f.TopicExcludeList), SyncGroupOffsets: f.SyncGroupOffsets,
 		SyncInterval: seconds(f.SyncInterval), EmitHeartbeats: f.EmitHeartbeats, Enabled: f.Enabled,
-		Groups: list(f.Groups), GroupExcludeList: list(f.GroupExcludeList), TasksMax: int32(f.TasksMax), //nolint:gosec // at most 1024
-		ReplicationFactor:        int32(f.ReplicationFactor), //nolint:gosec // at most 32767
+		Groups: list(f.Groups), GroupExcludeList: list(f.GroupExcludeList), TasksMax: int32(f.TasksMax),
+		ReplicationFactor:        int32(f.ReplicationFactor),
 		OffsetSyncsTopicLocation: apigen.OffsetSyncsTopicLocation(f.OffsetSyncsTopicLocation), OffsetLagMax: f.OffsetLagMax,
 		IsolationLevel: apigen.IsolationLevel(f.IsolationLevel), StartPosition: apigen.StartPosition(f.StartPosition),
 		SyncTopicConfigs: f.SyncTopicConfigs, TopicConfigSyncMode: apigen.TopicConfigSyncMode(f.TopicConfigSyncMode),
@@ -309,7 +309,7 @@ func ToAPIReplicationStatus(s flows.FlowStatus) apigen.ReplicationStatus {
 			return apigen.GroupStatus{Group: g.Group, State: g.State, Topics: each(g.Topics, toAPIGroupTopic)}
 		}),
 		Tasks: each(s.Tasks, func(t flows.TaskAssignment) apigen.TaskAssignment {
-			return apigen.TaskAssignment{Task: int32(t.Task), Worker: t.Worker, Epoch: t.Epoch} //nolint:gosec // at most 1024
+			return apigen.TaskAssignment{Task: int32(t.Task), Worker: t.Worker, Epoch: t.Epoch}
 		}),
 	}
 }

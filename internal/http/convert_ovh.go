@@ -41,7 +41,7 @@ func FromAPIOvhServiceCreation(b apigen.OvhServiceCreation) (flows.ServiceInput,
 			return in, p
 		}
 	}
-	number := int32(len(nodes)) //nolint:gosec // the contract allows 1000
+	number := int32(len(nodes))
 	in.NodesPattern = nodesPatternJSON(apigen.NodesPattern{Flavor: first.Flavor, Number: &number, Region: first.Region})
 	return in, nil
 }
@@ -54,9 +54,9 @@ func FromAPIOvhServiceUpdate(stored flows.Service, b apigen.OvhServiceUpdate) (f
 	overlayNull(&in.Description, b.Description)
 	overlayNull(&in.Plan, b.Plan)
 	overlayNull(&in.Version, b.Version)
-	flavor, flavorErr := b.Flavor.Get()
-	number, numberErr := b.NodeNumber.Get()
-	if flavorErr != nil && numberErr != nil {
+	// A null is kept, as what is omitted is.
+	withFlavor, withNumber := b.Flavor.IsSpecified() && !b.Flavor.IsNull(), b.NodeNumber.IsSpecified() && !b.NodeNumber.IsNull()
+	if !withFlavor && !withNumber {
 		return in, nil
 	}
 	p, err := toAPINodesPattern(stored.NodesPattern)
@@ -67,10 +67,10 @@ func FromAPIOvhServiceUpdate(stored flows.Service, b apigen.OvhServiceUpdate) (f
 		p = &apigen.NodesPattern{}
 	}
 	// Clients send back what they were shown: that must not make a pattern where none was.
-	if flavorErr == nil && flavor != value(p.Flavor) {
+	if flavor := nullValue(b.Flavor); withFlavor && flavor != value(p.Flavor) {
 		p.Flavor = &flavor
 	}
-	if numberErr == nil && number != nodeNumber(p) {
+	if number := nullValue(b.NodeNumber); withNumber && number != nodeNumber(p) {
 		p.Number = &number
 	}
 	if *p != (apigen.NodesPattern{}) {

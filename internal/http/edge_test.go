@@ -89,6 +89,22 @@ func TestDomainErrorsBecomeAnswersInBothShapes(t *testing.T) {
 	}
 }
 
+func TestACursorOfSomebodyElseIsNamed(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.api.fail = func(method string) error {
+		if strings.HasPrefix(method, "List") {
+			return &flows.Error{Code: flows.CodeInvalid, Message: "is not one that this API gave out"}
+		}
+		return nil
+	}
+	for _, path := range []string{"/services", "/integrations", "/replications", "/replications/" + flowID.String() + "/events"} {
+		w := e.do(http.MethodGet, path+"?cursor=x", "")
+		require.Equal(t, http.StatusBadRequest, w.Code, path)
+		require.Equal(t, []string{"?cursor"}, pointers(t, w), path)
+	}
+}
+
 func TestACheckThatFailedIsAnswered422(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)

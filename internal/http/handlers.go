@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/oapi-codegen/nullable"
 
@@ -29,6 +30,16 @@ func (h *handlers) checkAgainst(name string, tree any) error {
 		return invalidFields(fields...)
 	}
 	return nil
+}
+
+// listError names the cursor in what a list refuses: it is the only part of a
+// page that the contract cannot judge.
+func listError(err error) error {
+	var e *flows.Error
+	if errors.As(err, &e) && e.Code == flows.CodeInvalid && len(e.Fields) == 0 {
+		return invalidParameter("cursor", e.Message)
+	}
+	return err
 }
 
 func nextCursor(next string) nullable.Nullable[string] { return nullIfEmpty(next) }

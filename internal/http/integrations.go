@@ -12,7 +12,7 @@ func (h *handlers) ListIntegrations(ctx context.Context, r apigen.ListIntegratio
 	filter := flows.IntegrationFilter{ServiceID: value(r.Params.ServiceId)}
 	page, err := h.api.ListIntegrations(ctx, infoFrom(ctx).project.ID, filter, FromAPIPage(r.Params.Limit, r.Params.Cursor))
 	if err != nil {
-		return nil, err
+		return nil, listError(err)
 	}
 	return apigen.ListIntegrations200JSONResponse{Items: each(page.Items, ToAPIIntegration), NextCursor: nextCursor(page.Next)}, nil
 }

@@ -12,7 +12,7 @@ func (h *handlers) ListReplications(ctx context.Context, r apigen.ListReplicatio
 	filter := flows.FlowFilter{MirrorMakerID: value(r.Params.ServiceId)}
 	page, err := h.api.ListFlows(ctx, infoFrom(ctx).project.ID, filter, FromAPIPage(r.Params.Limit, r.Params.Cursor))
 	if err != nil {
-		return nil, err
+		return nil, listError(err)
 	}
 	return apigen.ListReplications200JSONResponse{Items: each(page.Items, ToAPIReplication), NextCursor: nextCursor(page.Next)}, nil
 }
@@ -134,7 +134,7 @@ func (h *handlers) GetReplicationStatus(ctx context.Context, r apigen.GetReplica
 func (h *handlers) ListReplicationEvents(ctx context.Context, r apigen.ListReplicationEventsRequestObject) (apigen.ListReplicationEventsResponseObject, error) {
 	page, err := h.api.ListFlowEvents(ctx, infoFrom(ctx).project.ID, r.Id, FromAPIPage(r.Params.Limit, r.Params.Cursor))
 	if err != nil {
-		return nil, err
+		return nil, listError(err)
 	}
 	items := make([]apigen.Event, 0, len(page.Items))
 	for _, e := range page.Items {

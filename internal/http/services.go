@@ -12,7 +12,7 @@ func (h *handlers) ListServices(ctx context.Context, r apigen.ListServicesReques
 	filter := flows.ServiceFilter{Engine: flows.Engine(value(r.Params.Engine))}
 	page, err := h.api.ListServices(ctx, infoFrom(ctx).project.ID, filter, FromAPIPage(r.Params.Limit, r.Params.Cursor))
 	if err != nil {
-		return nil, err
+		return nil, listError(err)
 	}
 	items := make([]apigen.Service, 0, len(page.Items))
 	for _, s := range page.Items {
