@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/mirrorflow/mirrorflow/internal/dev/kafkaproc"
 	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
 	"github.com/mirrorflow/mirrorflow/internal/test/oauthtest"
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
@@ -54,12 +55,26 @@ func security(t *testing.T, listener string, pki *kafkatest.PKI, issuer *oauthte
 func TestSecuredClusters(t *testing.T) {
 	t.Parallel()
 	pki, issuer := kafkatest.NewPKI(t), oauthtest.New(t, oauthtest.Options{})
-	clusters := kafkatest.StartAll(t, kafkatest.SecureOptions(kafkatest.V39, pki, issuer), kafkatest.SecureOptions(kafkatest.V43, pki, issuer))
+	lost := refused(t)
+	older, newer := kafkatest.SecureOptions(kafkatest.V39, pki, issuer), kafkatest.SecureOptions(kafkatest.V43, pki, issuer)
+	astray := kafkaproc.Listener{Name: "ASTRAY", Advertise: func(int, string) (string, error) { return lost, nil }}
+	older.Listeners, newer.Listeners = append(older.Listeners, astray), append(newer.Listeners, astray)
+	clusters := kafkatest.StartAll(t, older, newer)
 	// In one test, so that the brokers are started once.
 	for _, c := range clusters {
 		t.Run(string(c.Version()), func(t *testing.T) {
 			t.Run("every right login passes the check and carries records", func(t *testing.T) { checkRightLogins(t, c, pki, issuer) })
 			t.Run("every wrong one is named", func(t *testing.T) { checkWrongLogins(t, c, pki, issuer) })
+			t.Run("an advertised address that cannot be reached is named", func(t *testing.T) {
+				address := c.Nodes()[0].Addr("ASTRAY")
+				_, p := Check(t.Context(), at(Security{}, address))
+				require.NotNil(t, p)
+				require.Equal(t, Unreachable, p.Code)
+				require.Equal(t, StepAdvertised, p.Step)
+				require.Equal(t, lost, p.Address)
+				require.Contains(t, p.Message, address)
+				require.Contains(t, p.Remedy, "advertised.listeners")
+			})
 			t.Run("a replaced password is used by the next connection", func(t *testing.T) { checkRotation(t, c, pki, issuer) })
 			t.Run("mechanism and certificates can be replaced under a live client", func(t *testing.T) { checkReplacedMechanism(t, c, pki, issuer) })
 			t.Run("an outage of the token endpoint shows and ends", func(t *testing.T) { checkTokenOutage(t, c) })
