@@ -60,7 +60,7 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 		// Of all kinds: some of the timestamps are older than what brokers remember of producers.
 		next = kafkatest.Fill(t, source, topic, kafkatest.FillOptions{Records: records, Partitions: 4, FirstID: next, ValueBytes: 500})
 	}
-	fill(20_000)
+	fill(12_000)
 	b.assign(topic, 4, 0)
 
 	for range 6 {
@@ -82,10 +82,10 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 	requireExact(t, source, target, topic)
 
 	// The target dies, and nothing of ours grows.
-	fill(10_000)
+	fill(5_000)
 	target.Kill(t)
 	killed := time.Now()
-	fill(40_000)
+	fill(15_000)
 	b.untilConnection("target ")
 	require.Less(t, time.Since(killed), 15*time.Second)
 	for range 20 {
@@ -98,7 +98,7 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 	requireExact(t, source, target, topic)
 
 	// The source dies.
-	fill(10_000)
+	fill(5_000)
 	source.Kill(t)
 	b.untilConnection("source ")
 	source.Restart(t)

@@ -98,7 +98,7 @@ func (p *RecordPath) reset(t *part, a Assignment) {
 	*t = part{
 		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, sending: keep,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxBytes: p.cfg.BatchBytes, maxRecords: math.MaxInt,
-		ends: Ends{-1, -1, -1}, id: t.id, idle: t.idle, stop: t.stop, attempts: t.attempts,
+		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
 	}

@@ -147,8 +147,9 @@ func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool 
 	switch {
 	case t.hasID:
 		return true
-	case p.hasIDs && (p.ids.pid < 0 || p.ids.pid != t.id.pid || p.ids.epoch != t.id.epoch):
+	case p.hasIDs && (p.ids.pid < 0 || p.used[t.asg.Target] != p.ids.mark()):
 		t.id, t.hasID = p.ids, true
+		p.used[t.asg.Target] = p.ids.mark()
 		return true
 	case !p.askingID && !now.Before(p.idsAfter):
 		p.askingID = true

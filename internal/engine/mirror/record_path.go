@@ -32,11 +32,14 @@ type RecordPath struct {
 	wakeProduce    chan struct{}
 	wakeCheck      chan struct{}
 
-	mu       sync.Mutex
-	parts    map[TP]*part
-	order    []*part // of parts; fetching starts at another one each time
-	turn     int
-	ids      identity // for partitions that have none of their own yet
+	mu    sync.Mutex
+	parts map[TP]*part
+	order []*part // of parts; fetching starts at another one each time
+	turn  int
+	ids   identity // for partitions that have none of their own yet
+	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
+	// again, since the target would take new records for old ones and drop them.
+	used     map[TP]string
 	hasIDs   bool
 	askingID bool
 	idsAfter time.Time
@@ -52,7 +55,7 @@ func NewRecordPath(cfg Config) (*RecordPath, error) {
 		return nil, err
 	}
 	p := &RecordPath{
-		cfg: cfg, events: newDispatcher(), metrics: m, parts: map[TP]*part{}, decompressor: kgo.DefaultDecompressor(),
+		cfg: cfg, events: newDispatcher(), metrics: m, parts: map[TP]*part{}, used: map[TP]string{}, decompressor: kgo.DefaultDecompressor(),
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 	}
 	if p.codecs, err = newCodecs(); err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
 // side is one of the two clusters as the path sees it: a client, what the metadata say of the topics in use, and whether
@@ -48,9 +50,9 @@ type health struct {
 	mu           sync.Mutex
 	lastOK       time.Time
 	failingSince time.Time
-	err          error // of the last failed request
-	connErr      error // of the last failed connection attempt, nil after a success: says more than err
-	reported     string
+	err          error  // of the last failed request
+	connErr      error  // of the last failed connection attempt, nil after a success: says more than err
+	reported     string // what was told last: problem code and step; "" nothing, or that it is over
 	probing      bool
 	waiting      map[uint64]time.Time // requests under way
 	next         uint64
@@ -135,8 +137,13 @@ func (s *side) check(ctx context.Context, now time.Time) {
 	if h.connErr != nil {
 		err = h.connErr
 	}
-	if text := err.Error(); text != h.reported {
-		h.reported = text
+	// Told again when the trouble changes, not with each attempt's own words (ports, brokers).
+	kind := "other"
+	if problem := kafka.Classify(err); problem != nil {
+		kind = string(problem.Code) + " " + string(problem.Step)
+	}
+	if kind != h.reported {
+		h.reported = kind
 		s.path.events.push(func() { s.path.cfg.Observer.Connection(s.name, err) })
 	}
 }
