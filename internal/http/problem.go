@@ -119,6 +119,9 @@ func toProblem(err error) *problem {
 	for _, f := range e.Fields {
 		q.fields = append(q.fields, apigen.ProblemField{Pointer: f.Pointer, Message: f.Message})
 	}
+	if len(q.fields) == 1 && q.fields[0].Message == q.message {
+		q.message = describeField(q.fields[0])
+	}
 	switch e.Code {
 	case flows.CodeUnauthenticated:
 		q.header = http.Header{"Www-Authenticate": {`Bearer realm="mirrorflow"`}}

@@ -234,6 +234,19 @@ func TestDomainErrorsTakeTheFlatShape(t *testing.T) {
 	require.Equal(t, "req-1", w.Header().Get("X-Request-Id"))
 }
 
+func TestADetailNamesTheFieldWhenThereIsOne(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.api.fail = func(method string) error {
+		if method == "CreateFlow" {
+			return flows.Invalid("/topics/0", "is no pattern")
+		}
+		return nil
+	}
+	w := e.do(http.MethodPost, "/replications", withEnds(`{"enabled":true}`))
+	require.Equal(t, "topics/0: is no pattern", tree(t, w.Body.Bytes())["detail"])
+}
+
 // FuzzBodies: whatever is sent, the answer is JSON within the contract and never a 5xx.
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{`{}`, everyOption, `{"topics":null}`, `{"security":{"tls":{"key":null}}}`, `[[[`, `{"a":1,"a":2}`, `"\ud800"`, `{"enabled":true,"syncInterval":6e1}`, "\xff"} {
