@@ -103,10 +103,10 @@ type Job struct {
 // a write under a lost lease answers CodeLeaseLost (for batches: the keys that were lost).
 // All times of leases are the database's.
 //
-// A worker's name stands for one process: two processes must never use the same (append a random
-// part), since one lease, the worker's, carries all its tasks. It is extended by Beat, AcquireTasks
-// and RenewTasks; when it runs out all its tasks are lost at once, also those that nobody else has
-// taken yet. A task that RenewTasks leaves out for a ttl becomes free.
+// A worker is a name in one process: started again under the same name it is another worker, and the old one's
+// leases end when they end. One lease, the worker's, carries all its tasks. It is extended by Beat, AcquireTasks and
+// RenewTasks; when it runs out all its tasks are lost at once, also those that nobody else has taken yet. A task that
+// RenewTasks leaves out for a ttl becomes free.
 type WorkerStore interface {
 	// Beat registers the worker or refreshes its last-seen time, and answers how many workers
 	// are alive (seen within ttl).

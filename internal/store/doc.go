@@ -8,7 +8,7 @@
 //
 // # Leases
 //
-// A worker has one row, whose expires_at is the end of all its leases: one
+// A worker (its name and its process, see Store.owner) has one row, whose expires_at is the end of all its leases: one
 // small update renews any number of tasks. A task row names its owner and
 // counts epochs. A worker's row that ran out is deleted by whoever comes along
 // first (reap), and the same transaction frees its tasks. Deleting is what

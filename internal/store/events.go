@@ -47,7 +47,7 @@ func (s *Store) RecordEvents(ctx context.Context, worker string, key flows.Lease
 		if err != nil {
 			return leaseLost(err)
 		}
-		if err := hold(ctx, q, worker, key); err != nil {
+		if err := s.hold(ctx, q, worker, key); err != nil {
 			return err
 		}
 		p.BeforeFirst = last - int64(len(events))
@@ -97,7 +97,7 @@ func (s *Store) withHeld(ctx context.Context, op, worker string, key flows.Lease
 		if _, err := q.LockFlowKey(ctx, key.FlowID); err != nil {
 			return leaseLost(err)
 		}
-		if err := hold(ctx, q, worker, key); err != nil {
+		if err := s.hold(ctx, q, worker, key); err != nil {
 			return err
 		}
 		return fn(ctx, q)

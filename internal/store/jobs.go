@@ -78,7 +78,7 @@ func (s *Store) ClaimJob(ctx context.Context, worker string, ttl time.Duration) 
 	var job *flows.Job
 	err := s.inTx(ctx, "claim a job", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 		job = nil
-		r, err := q.ClaimJob(ctx, dbsqlc.ClaimJobParams{Worker: worker, Ttl: ttl})
+		r, err := q.ClaimJob(ctx, dbsqlc.ClaimJobParams{Worker: s.owner(worker), Ttl: ttl})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -103,7 +103,7 @@ func (s *Store) CompleteJob(ctx context.Context, worker string, job uuid.UUID, r
 		if err := q.LockServiceOfJob(ctx, job); err != nil {
 			return err
 		}
-		r, err := q.CompleteJob(ctx, dbsqlc.CompleteJobParams{ID: job, Worker: worker, Result: result})
+		r, err := q.CompleteJob(ctx, dbsqlc.CompleteJobParams{ID: job, Worker: s.owner(worker), Result: result})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return &flows.Error{Code: flows.CodeLeaseLost, Message: "the job is gone or another worker's"}
 		}

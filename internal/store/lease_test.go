@@ -146,6 +146,34 @@ func TestALeaseThatRanOutIsLostAlsoWhenNobodyTookTheTask(t *testing.T) {
 	require.EqualValues(t, 2, again[0].Epoch)
 }
 
+func TestAWorkerStartedAgainUnderItsNameIsAnotherHolder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.pair().flow("x")
+	old, err := w.store.AcquireTasks(t.Context(), "w1", time.Second, 1)
+	require.NoError(t, err)
+	require.Len(t, old, 1)
+	again := w.open()
+	renewed, err := again.RenewTasks(t.Context(), "w1", ttl, []flows.LeaseKey{old[0].LeaseKey})
+	require.NoError(t, err)
+	require.Empty(t, renewed)
+	lost, err := again.ReportTasks(t.Context(), "w1", []flows.TaskReport{{LeaseKey: old[0].LeaseKey}})
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	var next []flows.TaskLease
+	until(t, "the old process's lease ends though the new one beats", func() bool {
+		_, err := again.Beat(t.Context(), "w1", ttl)
+		require.NoError(t, err)
+		next, err = again.AcquireTasks(t.Context(), "w1", ttl, 1)
+		require.NoError(t, err)
+		return len(next) == 1
+	})
+	require.EqualValues(t, 2, next[0].Epoch)
+	s, err := w.manager.FlowStatus(t.Context(), w.project, f.ID)
+	require.NoError(t, err)
+	require.Equal(t, []flows.TaskAssignment{{Task: 0, Worker: "w1", Epoch: 2}}, s.Tasks)
+}
+
 func TestRenewKeepsALeaseBeyondItsFirstEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

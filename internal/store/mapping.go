@@ -167,7 +167,7 @@ func fromDBEvent(r dbsqlc.Event) (flows.Event, error) {
 
 func fromDBTask(r dbsqlc.FlowTasksRow) (flows.TaskState, error) {
 	t := flows.TaskState{
-		Task: int(r.Task), Owner: r.Owner, Epoch: r.Epoch, Held: r.Held, Since: r.Since.UTC(), ReportEpoch: r.StatusEpoch,
+		Task: int(r.Task), Owner: workerOf(r.Owner), Epoch: r.Epoch, Held: r.Held, Since: r.Since.UTC(), ReportEpoch: r.StatusEpoch,
 	}
 	if r.Status != nil {
 		t.Report = &flows.TaskStatus{}

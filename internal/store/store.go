@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -35,6 +36,8 @@ type Store struct {
 	logger   *slog.Logger
 	timeout  time.Duration
 	listener *listener
+	// session tells this process from an earlier or another one whose worker has the same name.
+	session string
 }
 
 var (
@@ -81,7 +84,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	return &Store{
 		pool: pool, q: dbsqlc.New(pool), logger: o.Logger, timeout: o.OperationTimeout,
-		listener: newListener(c.ConnConfig.Copy(), o.Logger),
+		listener: newListener(c.ConnConfig.Copy(), o.Logger), session: uuid.NewString()[:8],
 	}, nil
 }
 

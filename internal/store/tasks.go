@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +14,20 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/flows"
 	"github.com/mirrorflow/mirrorflow/internal/store/dbsqlc"
 )
+
+// owner is what stands in the database for a worker: its name and this process's session. A worker that starts
+// again under its old name is thus another holder: the old one's leases end when they end, and none is taken for its own.
+func (s *Store) owner(worker string) string { return worker + ownerMark + s.session }
+
+const ownerMark = "#"
+
+// workerOf is the name in an owner.
+func workerOf(owner string) string {
+	if i := strings.LastIndex(owner, ownerMark); i >= 0 {
+		return owner[:i]
+	}
+	return owner
+}
 
 // reap ends the leases of workers that did not renew in time. Everybody does it who needs free tasks,
 // so that a dead worker's tasks wait for nobody in particular.
@@ -49,7 +64,7 @@ func (s *Store) Beat(ctx context.Context, worker string, ttl time.Duration) (ali
 		if err := reap(ctx, q); err != nil {
 			return err
 		}
-		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: worker, Ttl: ttl}); err != nil {
+		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: s.owner(worker), Ttl: ttl}); err != nil {
 			return err
 		}
 		n, err := q.CountWorkers(ctx)
@@ -67,10 +82,10 @@ func (s *Store) AcquireTasks(ctx context.Context, worker string, ttl time.Durati
 		if err := reap(ctx, q); err != nil {
 			return err
 		}
-		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: worker, Ttl: ttl}); err != nil {
+		if err := q.BeatWorker(ctx, dbsqlc.BeatWorkerParams{Worker: s.owner(worker), Ttl: ttl}); err != nil {
 			return err
 		}
-		rows, err := q.AcquireTasks(ctx, dbsqlc.AcquireTasksParams{Worker: worker, MaxTasks: int64(limit)})
+		rows, err := q.AcquireTasks(ctx, dbsqlc.AcquireTasksParams{Worker: s.owner(worker), MaxTasks: int64(limit)})
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -121,14 +136,15 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 	for _, k := range keys {
 		named[k] = true
 	}
+	owner := s.owner(worker)
 	var out []flows.RenewedLease
 	err := s.inTx(ctx, "renew tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 		out = nil
-		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: worker, Ttl: ttl})
+		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: owner, Ttl: ttl})
 		if err != nil || n == 0 {
 			return err // no row: the lease ran out, everything is lost
 		}
-		rows, err := q.OwnedTasks(ctx, dbsqlc.OwnedTasksParams{Worker: worker, Ttl: ttl})
+		rows, err := q.OwnedTasks(ctx, dbsqlc.OwnedTasksParams{Worker: owner, Ttl: ttl})
 		if err != nil {
 			return err
 		}
@@ -151,13 +167,13 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 				doubt = append(doubt, key)
 			}
 		}
-		if err := confirmTasks(ctx, q, worker, confirm, true); err != nil {
+		if err := confirmTasks(ctx, q, owner, confirm, true); err != nil {
 			return err
 		}
-		if err := confirmTasks(ctx, q, worker, doubt, false); err != nil {
+		if err := confirmTasks(ctx, q, owner, doubt, false); err != nil {
 			return err
 		}
-		return releaseTasks(ctx, q, worker, forget)
+		return releaseTasks(ctx, q, owner, forget)
 	})
 	if err != nil {
 		return nil, err
@@ -165,22 +181,22 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 	return out, nil
 }
 
-func confirmTasks(ctx context.Context, q *dbsqlc.Queries, worker string, keys []flows.LeaseKey, confirmed bool) error {
+func confirmTasks(ctx context.Context, q *dbsqlc.Queries, owner string, keys []flows.LeaseKey, confirmed bool) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	c := toDBKeys(keys)
 	return q.ConfirmTasks(ctx, dbsqlc.ConfirmTasksParams{
-		Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Confirmed: confirmed,
+		Worker: owner, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Confirmed: confirmed,
 	})
 }
 
-func releaseTasks(ctx context.Context, q *dbsqlc.Queries, worker string, keys []flows.LeaseKey) error {
+func releaseTasks(ctx context.Context, q *dbsqlc.Queries, owner string, keys []flows.LeaseKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	c := toDBKeys(keys)
-	freed, err := q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+	freed, err := q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: owner, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
 	if err != nil {
 		return err
 	}
@@ -191,10 +207,10 @@ func releaseTasks(ctx context.Context, q *dbsqlc.Queries, worker string, keys []
 // count for the others' share until it shows up again, so that they can take what it gave back.
 func (s *Store) ReleaseTasks(ctx context.Context, worker string, keys []flows.LeaseKey) error {
 	return s.inTx(ctx, "release tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
-		if err := releaseTasks(ctx, q, worker, keys); err != nil {
+		if err := releaseTasks(ctx, q, s.owner(worker), keys); err != nil {
 			return err
 		}
-		return q.RemoveIdleWorker(ctx, worker)
+		return q.RemoveIdleWorker(ctx, s.owner(worker))
 	})
 }
 
@@ -216,7 +232,7 @@ func (s *Store) ReportTasks(ctx context.Context, worker string, reports []flows.
 		c := toDBKeys(keys)
 		err := s.inTx(ctx, "report tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 			rows, err := q.ReportTasks(ctx, dbsqlc.ReportTasksParams{
-				Worker: worker, FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Statuses: statuses,
+				Worker: s.owner(worker), FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Statuses: statuses,
 			})
 			clear(stored)
 			for _, r := range rows {
@@ -238,8 +254,8 @@ func (s *Store) ReportTasks(ctx context.Context, worker string, reports []flows.
 }
 
 // hold locks the task for the rest of the transaction and answers CodeLeaseLost when it is not the worker's.
-func hold(ctx context.Context, q *dbsqlc.Queries, worker string, k flows.LeaseKey) error {
-	_, err := q.HoldTask(ctx, dbsqlc.HoldTaskParams{FlowID: k.FlowID, Task: int32(k.Task), Worker: worker, Epoch: k.Epoch})
+func (s *Store) hold(ctx context.Context, q *dbsqlc.Queries, worker string, k flows.LeaseKey) error {
+	_, err := q.HoldTask(ctx, dbsqlc.HoldTaskParams{FlowID: k.FlowID, Task: int32(k.Task), Worker: s.owner(worker), Epoch: k.Epoch})
 	return leaseLost(err)
 }
 
