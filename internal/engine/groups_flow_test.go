@@ -91,7 +91,9 @@ func TestI4_AGroupGoesOnAtItsNextRecordOnTheTarget(t *testing.T) {
 			}
 			eventually(t, "every group is committed on the target", func() bool {
 				for g := range commits {
-					if len(kafkatest.Committed(t, target, g, w.remote(topic))) == 0 {
+					// The coordinator may be on its way still.
+					offsets, err := w.tgtAdm.FetchOffsets(w.ctx(), g)
+					if _, ok := offsets.Lookup(w.remote(topic), 0); err != nil || !ok {
 						return false
 					}
 				}

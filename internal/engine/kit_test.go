@@ -309,8 +309,12 @@ func (w *world) records(adm *kadm.Client, addr, topic string, partition int32) [
 	require.NoError(w.tb, err)
 	end, ok := ends.Lookup(topic, partition)
 	require.Truef(w.tb, ok, "%s-%d does not exist", topic, partition)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addr, ",")...), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	known := w.srcCl
+	if addr == w.tgt {
+		known = w.tgtCl
+	}
+	cl, err := kgo.NewClient(append(known.Opts(), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))...)
 	require.NoError(w.tb, err)
 	defer cl.Close()
 	starts, err := adm.ListStartOffsets(w.ctx(), topic)
