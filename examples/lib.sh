@@ -60,7 +60,7 @@ wait_until() {
 table() {
   printf '\n%s\n' "What was proved ($((SECONDS - started)) s):"
   local row
-  for row in "${proved[@]}"; do printf '  %-58s %s\n' "${row%%"$tab"*}" "${row#*"$tab"}"; done
+  for row in "${proved[@]}"; do printf '  %-68s %s\n' "${row%%"$tab"*}" "${row#*"$tab"}"; done
 }
 
 answer=$(mktemp)

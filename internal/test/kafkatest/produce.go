@@ -197,7 +197,7 @@ func (g *generator) next() *kgo.Record {
 	}
 	if id%19 == 4 {
 		// From 2001 on, far outside every retention, at millisecond steps.
-		r.Timestamp = time.UnixMilli(1_000_000_000_000 + int64(id)*86_400_001)
+		r.Timestamp = time.UnixMilli(1_000_000_000_000 + int64(id%6000)*86_400_001)
 	}
 	return r
 }
