@@ -288,5 +288,10 @@ func TestRetentionThatOvertakesTheFlowIsAnEvent(t *testing.T) {
 		}
 		return fmt.Errorf("events: %s", a.Body)
 	})
-	require.True(t, s.status(flow).has("OFFSETS_LOST"))
+	wait.For(t, 10*time.Second, "the condition", func() error {
+		if st := s.status(flow); !st.has("OFFSETS_LOST") {
+			return fmt.Errorf("conditions %+v", st.Conditions)
+		}
+		return nil
+	})
 }

@@ -219,7 +219,7 @@ func (a Account) Lossless() bool { return a.Missing == 0 && a.Reordered == 0 && 
 func (a Account) String() string {
 	line := fmt.Sprintf("%d records: %d missing, %d duplicate, %d reordered, %d foreign", a.Records, a.Missing, a.Duplicate, a.Reordered, a.Foreign)
 	if len(a.Examples) > 0 {
-		line += "; " + strings.Join(a.Examples, "; ")
+		line += "; " + strings.Join(a.Examples[:min(3, len(a.Examples))], "; ")
 	}
 	return line
 }

@@ -61,13 +61,18 @@ func SecureListeners(names ...string) []kafkaproc.Listener {
 }
 
 // SecureOptions describe a cluster that is reachable in every way at once: the listeners named above (or those of them
-// that are asked for), UserName known to PLAIN and SCRAM, tokens of issuer accepted.
+// that are asked for), UserName known to PLAIN and SCRAM, tokens of issuer
+// accepted. issuer may be nil when no OAuth listener is asked for.
 func SecureOptions(version kafkaproc.Version, pki *PKI, issuer *oauthtest.Server, listeners ...string) Options {
-	return Options{
-		Version: version, PKI: pki, OAuth: issuer.Broker(), Listeners: SecureListeners(listeners...),
+	o := Options{
+		Version: version, PKI: pki, Listeners: SecureListeners(listeners...),
 		PlainUsers: map[string]string{UserName: UserPassword},
 		SCRAMUsers: []kafkaproc.SCRAMUser{{Name: UserName, Password: UserPassword}},
 	}
+	if issuer != nil {
+		o.OAuth = issuer.Broker()
+	}
+	return o
 }
 
 // ACLProps switch on authorization: everything is forbidden that no ACL allows, except to clients without a name, such as
