@@ -25,6 +25,7 @@ CREATE TABLE services (
     engine text NOT NULL CONSTRAINT services_engine_check CHECK (engine IN ('kafka', 'kafkaMirrorMaker')),
     description text NOT NULL,
     alias text,
+    alias_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     bootstrap_servers text[] NOT NULL,
     security jsonb NOT NULL,
     sealed jsonb NOT NULL,
@@ -58,6 +59,7 @@ CREATE TABLE integrations (
 CREATE INDEX integrations_project_idx ON integrations (project_id, id);
 CREATE INDEX integrations_destination_idx ON integrations (destination_service_id);
 
+-- aliases_at: whoever runs the flow at its current revision knows the aliases that were given before.
 -- The services of both ends are copied from the integrations, which never change.
 CREATE TABLE flows (
     id uuid CONSTRAINT flows_pkey PRIMARY KEY,
@@ -93,6 +95,7 @@ CREATE TABLE flows (
     refresh_topics_interval_ms bigint NOT NULL,
     refresh_groups_interval_ms bigint NOT NULL,
     last_event bigint NOT NULL DEFAULT 0,
+    aliases_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     revision bigint NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),

@@ -82,7 +82,9 @@ type Tx interface {
 	// FlowRoutes lists the flows that write to target's cluster (the same service or the same
 	// known cluster id), and all flows with the identity policy if withIdentity.
 	FlowRoutes(ctx context.Context, target Service, withIdentity bool) ([]FlowRoute, error)
-	// InsertFlow stores the flow and its tasks.
+	// InsertFlow stores the flow and its tasks. Flows to which it brings topics, directly or over
+	// others, under an alias that they do not know yet start again (their Revision grows): without
+	// the alias they would not recognise a loop.
 	InsertFlow(ctx context.Context, f Flow) (Flow, error)
 	// UpdateFlow writes the options, counts Revision up and brings the tasks in line.
 	UpdateFlow(ctx context.Context, f Flow) (Flow, error)

@@ -215,7 +215,11 @@ func (t *tx) InsertFlow(ctx context.Context, f flows.Flow) (flows.Flow, error) {
 	if err == nil {
 		err = t.q.SpreadTasks(ctx, f.ID)
 	}
-	t.hint("flow", f.ID)
+	var taught []uuid.UUID
+	if err == nil {
+		taught, err = t.q.TeachAliases(ctx, dbsqlc.TeachAliasesParams{ProjectID: t.project, ID: f.ID})
+	}
+	t.hint("flow", append(taught, f.ID)...)
 	return read(r, err, "insert a flow", "replication", f.ID, fromDBFlow)
 }
 

@@ -513,3 +513,36 @@ func TestStatusFollowsTheLease(t *testing.T) {
 	require.Equal(t, flows.StateStopped, s.State)
 	require.Empty(t, s.Conditions)
 }
+
+func TestFlowsLearnAliasesThatANewFlowBringsToThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pair()
+	first := p.flow("x") // src -> dst
+	revision := func(f flows.Flow) int64 {
+		got, err := w.manager.GetFlow(t.Context(), w.project, f.ID)
+		require.NoError(t, err)
+		return got.Revision
+	}
+	create := func(from, to flows.Integration, topic string) flows.Flow {
+		in := p.input(topic)
+		in.SourceIntegration, in.TargetIntegration = from.ID, to.ID
+		f, err := w.manager.CreateFlow(t.Context(), w.project, in)
+		require.NoError(t, err)
+		return f
+	}
+	create(p.to, p.from, "y")
+	require.Equal(t, first.Revision, revision(first), "both aliases were known")
+
+	// Another cluster, and one that is src under another name.
+	late := w.integration(w.kafka("late", "L"), p.mm)
+	twin := w.integration(w.kafka("twin-of-src", "A"), p.mm)
+	require.Equal(t, first.Revision, revision(first), "an alias that no flow brings matters to nobody")
+	third := create(p.to, late, "z") // dst -> late: downstream of first, which hears nothing new
+	require.Equal(t, first.Revision, revision(first))
+	create(late, twin, "z")
+	require.Equal(t, first.Revision+1, revision(first), "late.z comes to src, where first begins")
+	create(late, twin, "zz")
+	require.Equal(t, first.Revision+1, revision(first), "it knows now")
+	require.Equal(t, third.Revision, revision(third), "third began when late was there")
+}

@@ -177,7 +177,7 @@ func (q *Queries) FlowRoutes(ctx context.Context, arg FlowRoutesParams) ([]FlowR
 }
 
 const flowsForWorker = `-- name: FlowsForWorker :many
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at FROM flows WHERE id = ANY ($1::uuid[])
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE id = ANY ($1::uuid[])
 `
 
 func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, error) {
@@ -223,6 +223,7 @@ func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, 
 			&i.RefreshTopicsIntervalMs,
 			&i.RefreshGroupsIntervalMs,
 			&i.LastEvent,
+			&i.AliasesAt,
 			&i.Revision,
 			&i.CreatedAt,
 			&i.UpdatedAt,
@@ -238,7 +239,7 @@ func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, 
 }
 
 const getFlow = `-- name: GetFlow :one
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2
 `
 
 type GetFlowParams struct {
@@ -283,6 +284,7 @@ func (q *Queries) GetFlow(ctx context.Context, arg GetFlowParams) (Flow, error) 
 		&i.RefreshTopicsIntervalMs,
 		&i.RefreshGroupsIntervalMs,
 		&i.LastEvent,
+		&i.AliasesAt,
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -311,7 +313,7 @@ INSERT INTO flows (
     $29
 FROM integrations s, integrations d
 WHERE s.id = $3 AND d.id = $4
-RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at
+RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at
 `
 
 type InsertFlowParams struct {
@@ -413,6 +415,7 @@ func (q *Queries) InsertFlow(ctx context.Context, arg InsertFlowParams) (Flow, e
 		&i.RefreshTopicsIntervalMs,
 		&i.RefreshGroupsIntervalMs,
 		&i.LastEvent,
+		&i.AliasesAt,
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -421,7 +424,7 @@ func (q *Queries) InsertFlow(ctx context.Context, arg InsertFlowParams) (Flow, e
 }
 
 const listFlows = `-- name: ListFlows :many
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at FROM flows
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows
 WHERE project_id = $1 AND id > $2
   AND ($3::uuid IS NULL OR mirror_maker_id = $3::uuid)
 ORDER BY id LIMIT $4
@@ -482,6 +485,7 @@ func (q *Queries) ListFlows(ctx context.Context, arg ListFlowsParams) ([]Flow, e
 			&i.RefreshTopicsIntervalMs,
 			&i.RefreshGroupsIntervalMs,
 			&i.LastEvent,
+			&i.AliasesAt,
 			&i.Revision,
 			&i.CreatedAt,
 			&i.UpdatedAt,
@@ -497,7 +501,7 @@ func (q *Queries) ListFlows(ctx context.Context, arg ListFlowsParams) ([]Flow, e
 }
 
 const lockFlow = `-- name: LockFlow :one
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type LockFlowParams struct {
@@ -542,6 +546,7 @@ func (q *Queries) LockFlow(ctx context.Context, arg LockFlowParams) (Flow, error
 		&i.RefreshTopicsIntervalMs,
 		&i.RefreshGroupsIntervalMs,
 		&i.LastEvent,
+		&i.AliasesAt,
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -562,7 +567,7 @@ func (q *Queries) LockFlowKey(ctx context.Context, id uuid.UUID) (uuid.UUID, err
 }
 
 const servicesForWorker = `-- name: ServicesForWorker :many
-SELECT id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE id = ANY ($1::uuid[])
+SELECT id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE id = ANY ($1::uuid[])
 `
 
 func (q *Queries) ServicesForWorker(ctx context.Context, ids []uuid.UUID) ([]Service, error) {
@@ -580,6 +585,7 @@ func (q *Queries) ServicesForWorker(ctx context.Context, ids []uuid.UUID) ([]Ser
 			&i.Engine,
 			&i.Description,
 			&i.Alias,
+			&i.AliasAt,
 			&i.BootstrapServers,
 			&i.Security,
 			&i.Sealed,
@@ -605,6 +611,61 @@ func (q *Queries) ServicesForWorker(ctx context.Context, ids []uuid.UUID) ([]Ser
 	return items, nil
 }
 
+const teachAliases = `-- name: TeachAliases :many
+WITH RECURSIVE node AS (
+    SELECT s.id, s.alias_at, COALESCE(NULLIF(s.kafka_cluster_id, ''), s.id::text) AS name
+    FROM services s WHERE s.project_id = $1 AND s.engine = 'kafka'
+), edge AS (
+    SELECT f.id, f.aliases_at, a.name AS source, b.name AS target
+    FROM flows f JOIN node a ON a.id = f.source_service_id JOIN node b ON b.id = f.target_service_id
+    WHERE f.project_id = $1
+), down AS (
+    SELECT edge.target AS name FROM edge WHERE edge.id = $2::uuid
+    UNION
+    SELECT edge.target FROM edge JOIN down ON down.name = edge.source
+), up AS (
+    SELECT edge.source AS name FROM edge WHERE edge.id = $2::uuid
+    UNION
+    SELECT edge.source FROM edge JOIN up ON up.name = edge.target
+), given AS (
+    SELECT max(node.alias_at) AS at FROM node JOIN up ON up.name = node.name
+), stale AS (
+    SELECT DISTINCT edge.id FROM edge JOIN down ON down.name = edge.source JOIN given ON edge.aliases_at < given.at
+    WHERE edge.id <> $2::uuid
+)
+UPDATE flows f SET revision = f.revision + 1, aliases_at = clock_timestamp()
+FROM stale WHERE f.id = stale.id
+RETURNING f.id
+`
+
+type TeachAliasesParams struct {
+	ProjectID uuid.UUID
+	ID        uuid.UUID
+}
+
+// A new flow brings topics to its target, and flows from there carry them on, whose names begin with the aliases of its
+// source and of what flows into that. Flows that began before such an alias was given must learn it, or they would take
+// those names for ordinary topics and not see a loop. A cluster that is known by several services is one node.
+func (q *Queries) TeachAliases(ctx context.Context, arg TeachAliasesParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, teachAliases, arg.ProjectID, arg.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const updateFlow = `-- name: UpdateFlow :one
 UPDATE flows SET
     enabled = $1, topics = $2, topic_exclude_list = $3,
@@ -620,9 +681,9 @@ UPDATE flows SET
     emit_checkpoints_interval_ms = $21,
     refresh_topics_interval_ms = $22,
     refresh_groups_interval_ms = $23,
-    revision = revision + 1, updated_at = now()
+    revision = revision + 1, aliases_at = clock_timestamp(), updated_at = now()
 WHERE project_id = $24 AND id = $25
-RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, revision, created_at, updated_at
+RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at
 `
 
 type UpdateFlowParams struct {
@@ -716,6 +777,7 @@ func (q *Queries) UpdateFlow(ctx context.Context, arg UpdateFlowParams) (Flow, e
 		&i.RefreshTopicsIntervalMs,
 		&i.RefreshGroupsIntervalMs,
 		&i.LastEvent,
+		&i.AliasesAt,
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,

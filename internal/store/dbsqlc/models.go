@@ -56,6 +56,7 @@ type Flow struct {
 	RefreshTopicsIntervalMs    int64
 	RefreshGroupsIntervalMs    int64
 	LastEvent                  int64
+	AliasesAt                  time.Time
 	Revision                   int64
 	CreatedAt                  time.Time
 	UpdatedAt                  time.Time
@@ -98,6 +99,7 @@ type Service struct {
 	Engine              string
 	Description         string
 	Alias               *string
+	AliasAt             time.Time
 	BootstrapServers    []string
 	Security            []byte
 	Sealed              []byte

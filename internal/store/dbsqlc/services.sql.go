@@ -54,7 +54,7 @@ func (q *Queries) FlowsOfService(ctx context.Context, id uuid.UUID) ([]uuid.UUID
 }
 
 const getService = `-- name: GetService :one
-SELECT id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE project_id = $1 AND id = $2
+SELECT id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE project_id = $1 AND id = $2
 `
 
 type GetServiceParams struct {
@@ -71,6 +71,7 @@ func (q *Queries) GetService(ctx context.Context, arg GetServiceParams) (Service
 		&i.Engine,
 		&i.Description,
 		&i.Alias,
+		&i.AliasAt,
 		&i.BootstrapServers,
 		&i.Security,
 		&i.Sealed,
@@ -96,7 +97,7 @@ INSERT INTO services (
 ) VALUES (
     $1, $2, $3, $4, $5, $6, $7, $8,
     $9, $10, $11, $12, $13, $14, $15
-) RETURNING id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at
+) RETURNING id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at
 `
 
 type InsertServiceParams struct {
@@ -142,6 +143,7 @@ func (q *Queries) InsertService(ctx context.Context, arg InsertServiceParams) (S
 		&i.Engine,
 		&i.Description,
 		&i.Alias,
+		&i.AliasAt,
 		&i.BootstrapServers,
 		&i.Security,
 		&i.Sealed,
@@ -186,7 +188,7 @@ func (q *Queries) IntegrationsOfService(ctx context.Context, id uuid.UUID) ([]uu
 }
 
 const listServices = `-- name: ListServices :many
-SELECT id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services
+SELECT id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services
 WHERE project_id = $1 AND id > $2
   AND ($3::text = '' OR engine = $3::text)
 ORDER BY id LIMIT $4
@@ -219,6 +221,7 @@ func (q *Queries) ListServices(ctx context.Context, arg ListServicesParams) ([]S
 			&i.Engine,
 			&i.Description,
 			&i.Alias,
+			&i.AliasAt,
 			&i.BootstrapServers,
 			&i.Security,
 			&i.Sealed,
@@ -245,7 +248,7 @@ func (q *Queries) ListServices(ctx context.Context, arg ListServicesParams) ([]S
 }
 
 const lockService = `-- name: LockService :one
-SELECT id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at FROM services WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type LockServiceParams struct {
@@ -262,6 +265,7 @@ func (q *Queries) LockService(ctx context.Context, arg LockServiceParams) (Servi
 		&i.Engine,
 		&i.Description,
 		&i.Alias,
+		&i.AliasAt,
 		&i.BootstrapServers,
 		&i.Security,
 		&i.Sealed,
@@ -314,7 +318,7 @@ func (q *Queries) SetServiceChecked(ctx context.Context, arg SetServiceCheckedPa
 }
 
 const touchFlowsOfService = `-- name: TouchFlowsOfService :many
-UPDATE flows SET revision = revision + 1
+UPDATE flows SET revision = revision + 1, aliases_at = clock_timestamp()
 WHERE source_service_id = $1 OR target_service_id = $1
 RETURNING id
 `
@@ -341,13 +345,14 @@ func (q *Queries) TouchFlowsOfService(ctx context.Context, id uuid.UUID) ([]uuid
 
 const updateService = `-- name: UpdateService :one
 UPDATE services SET
-    description = $1, alias = $2, bootstrap_servers = $3,
+    description = $1, alias = $2,
+    alias_at = CASE WHEN alias IS DISTINCT FROM $2 THEN clock_timestamp() ELSE alias_at END, bootstrap_servers = $3,
     security = $4, sealed = $5, kafka_cluster_id = $6,
     kafka_version = $7, plan = $8, version = $9, nodes_pattern = $10,
     status = $11, status_detail = $12, revision = revision + 1,
     credentials_revision = $13, updated_at = now()
 WHERE project_id = $14 AND id = $15
-RETURNING id, project_id, engine, description, alias, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at
+RETURNING id, project_id, engine, description, alias, alias_at, bootstrap_servers, security, sealed, kafka_cluster_id, kafka_version, plan, version, nodes_pattern, status, status_detail, revision, credentials_revision, created_at, updated_at
 `
 
 type UpdateServiceParams struct {
@@ -393,6 +398,7 @@ func (q *Queries) UpdateService(ctx context.Context, arg UpdateServiceParams) (S
 		&i.Engine,
 		&i.Description,
 		&i.Alias,
+		&i.AliasAt,
 		&i.BootstrapServers,
 		&i.Security,
 		&i.Sealed,

@@ -73,9 +73,38 @@ UPDATE flows SET
     emit_checkpoints_interval_ms = @emit_checkpoints_interval_ms,
     refresh_topics_interval_ms = @refresh_topics_interval_ms,
     refresh_groups_interval_ms = @refresh_groups_interval_ms,
-    revision = revision + 1, updated_at = now()
+    revision = revision + 1, aliases_at = clock_timestamp(), updated_at = now()
 WHERE project_id = @project_id AND id = @id
 RETURNING *;
+
+-- name: TeachAliases :many
+-- A new flow brings topics to its target, and flows from there carry them on, whose names begin with the aliases of its
+-- source and of what flows into that. Flows that began before such an alias was given must learn it, or they would take
+-- those names for ordinary topics and not see a loop. A cluster that is known by several services is one node.
+WITH RECURSIVE node AS (
+    SELECT s.id, s.alias_at, COALESCE(NULLIF(s.kafka_cluster_id, ''), s.id::text) AS name
+    FROM services s WHERE s.project_id = @project_id AND s.engine = 'kafka'
+), edge AS (
+    SELECT f.id, f.aliases_at, a.name AS source, b.name AS target
+    FROM flows f JOIN node a ON a.id = f.source_service_id JOIN node b ON b.id = f.target_service_id
+    WHERE f.project_id = @project_id
+), down AS (
+    SELECT edge.target AS name FROM edge WHERE edge.id = @id::uuid
+    UNION
+    SELECT edge.target FROM edge JOIN down ON down.name = edge.source
+), up AS (
+    SELECT edge.source AS name FROM edge WHERE edge.id = @id::uuid
+    UNION
+    SELECT edge.source FROM edge JOIN up ON up.name = edge.target
+), given AS (
+    SELECT max(node.alias_at) AS at FROM node JOIN up ON up.name = node.name
+), stale AS (
+    SELECT DISTINCT edge.id FROM edge JOIN down ON down.name = edge.source JOIN given ON edge.aliases_at < given.at
+    WHERE edge.id <> @id::uuid
+)
+UPDATE flows f SET revision = f.revision + 1, aliases_at = clock_timestamp()
+FROM stale WHERE f.id = stale.id
+RETURNING f.id;
 
 -- name: DeleteFlow :execrows
 DELETE FROM flows WHERE project_id = @project_id AND id = @id;

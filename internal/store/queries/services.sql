@@ -21,7 +21,8 @@ INSERT INTO services (
 
 -- name: UpdateService :one
 UPDATE services SET
-    description = @description, alias = @alias, bootstrap_servers = @bootstrap_servers,
+    description = @description, alias = @alias,
+    alias_at = CASE WHEN alias IS DISTINCT FROM @alias THEN clock_timestamp() ELSE alias_at END, bootstrap_servers = @bootstrap_servers,
     security = @security, sealed = @sealed, kafka_cluster_id = @kafka_cluster_id,
     kafka_version = @kafka_version, plan = @plan, version = @version, nodes_pattern = @nodes_pattern,
     status = @status, status_detail = @status_detail, revision = revision + 1,
@@ -51,6 +52,6 @@ SELECT id FROM flows
 WHERE source_service_id = @id OR target_service_id = @id OR mirror_maker_id = @id ORDER BY id;
 
 -- name: TouchFlowsOfService :many
-UPDATE flows SET revision = revision + 1
+UPDATE flows SET revision = revision + 1, aliases_at = clock_timestamp()
 WHERE source_service_id = @id OR target_service_id = @id
 RETURNING id;
