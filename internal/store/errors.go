@@ -32,7 +32,7 @@ var constraints = map[string]meaning{
 	"tokens_pkey":         {code: flows.CodeInternal},
 	"tokens_project_fkey": {flows.CodeNotFound, "", "there is no such project"},
 	"tokens_hash_check":   {code: flows.CodeInternal},
-	"tokens_hash_key":     {code: flows.CodeInternal},
+	"tokens_hash_key":     {flows.CodeConflict, "", "this token exists already"},
 
 	"services_pkey":         {code: flows.CodeInternal},
 	"services_project_fkey": {flows.CodeNotFound, "", "there is no such project"},

@@ -434,6 +434,8 @@ func TestTokensBelongToAProject(t *testing.T) {
 		_, err = w.manager.Authenticate(ctx, bad)
 		requireCode(t, flows.CodeUnauthenticated, err)
 	}
+	_, err = w.store.AddToken(ctx, w.project, "again", text)
+	requireCode(t, flows.CodeConflict, err)
 	list, err := w.store.ListTokens(ctx, other.ID)
 	require.NoError(t, err)
 	require.Equal(t, []flows.Token{token}, list)
