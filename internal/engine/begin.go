@@ -114,6 +114,11 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 		})
 	}
 	p.mu.Lock()
+	for _, id := range [][2][16]byte{{in.entry.SourceTopicID, s.sourceID}, {in.entry.TargetTopicID, s.targetID}} {
+		if known(id[0]) && known(id[1]) && id[0] != id[1] {
+			t.retired[id[0]] = true
+		}
+	}
 	p.state, p.redecide, p.notBefore = partRunning, false, time.Time{}
 	p.sourceTopicID, p.targetTopicID = s.sourceID, s.targetID
 	p.position, p.targetNext, p.offsets = d.position, d.targetNext, d.offsets

@@ -100,6 +100,14 @@ func (o observer) Resumed(tp mirror.TP) {
 	signal(o.t.show)
 }
 
+// lostOnTarget tells an acknowledgement below the expected offset, where the target lost records, from one above it,
+// where somebody else wrote.
+func lostOnTarget(evidence map[string]any) bool {
+	want, ok := evidence["expected_target_offset"].(int64)
+	got, also := evidence["target_offset"].(int64)
+	return ok && also && got < want
+}
+
 // clearStops takes away what Stopped set for a partition.
 func (t *Task) clearStops(tp mirror.TP) {
 	sub := report.Subject{Topic: tp.Topic, Partition: tp.Partition}
@@ -119,17 +127,22 @@ type stopRule struct {
 
 // stopRules is the one table from reasons to conditions.
 var stopRules = map[mirror.Reason]stopRule{
-	mirror.StopOutOfRange:    {redecide: true},
-	mirror.StopRecreated:     {redecide: true},
-	mirror.StopSourceMissing: {redecide: true},
-	mirror.StopSourceRefused: {code: "SOURCE_FORBIDDEN", remedy: "grant READ on the topic on the source; copying goes on by itself"},
-	mirror.StopTooLarge:      {code: report.RecordTooLarge, remedy: "raise the limit that the message names (max.message.bytes of the remote topic); copying goes on by itself"},
-	mirror.StopRefused:       {code: report.RecordRefused, remedy: "change the setting of the remote topic that the message names; copying goes on by itself"},
-	mirror.StopTargetMissing: {code: report.TargetTopicMissing, remedy: "the topic is made again at the next refresh", redecide: true},
-	mirror.StopTargetDenied:  {code: "TARGET_FORBIDDEN", remedy: "grant WRITE on the remote topic on the target; copying goes on by itself"},
-	mirror.StopForeign:       {code: report.ForeignWrites, remedy: "stop the other writer; a remote topic belongs to its flow alone"},
-	mirror.StopCorrupt:       {code: report.SourceCorrupt, remedy: "look at the source broker's disk; moving the partition's leader to an intact replica lets copying go on by itself"},
+	mirror.StopOutOfRange:        {redecide: true},
+	mirror.StopRecreated:         {redecide: true},
+	mirror.StopSourceMissing:     {redecide: true},
+	mirror.StopSourceRefused:     {code: "SOURCE_FORBIDDEN", remedy: "grant READ on the topic on the source; copying goes on by itself"},
+	mirror.StopTooLarge:          {code: report.RecordTooLarge, remedy: "raise the limit that the message names (max.message.bytes of the remote topic); copying goes on by itself"},
+	mirror.StopRefused:           {code: report.RecordRefused, remedy: "change the setting of the remote topic that the message names; copying goes on by itself"},
+	mirror.StopTargetMissing:     {code: report.TargetTopicMissing, remedy: "the topic is made again at the next refresh", redecide: true},
+	mirror.StopTargetDenied:      {code: "TARGET_FORBIDDEN", remedy: "grant WRITE on the remote topic on the target; copying goes on by itself"},
+	mirror.StopForeign:           {code: report.ForeignWrites, remedy: "stop the other writer; a remote topic belongs to its flow alone"},
+	mirror.StopSourceUnavailable: {code: "SOURCE_UNREACHABLE", remedy: unavailable},
+	mirror.StopTargetUnavailable: {code: "TARGET_UNREACHABLE", remedy: unavailable},
+	mirror.StopCorrupt:           {code: report.SourceCorrupt, remedy: "look at the source broker's disk; moving the partition's leader to an intact replica lets copying go on by itself"},
 }
+
+// unavailable is shown when a cluster answers, but not for a partition.
+const unavailable = "look at the brokers and the partition's leader and in-sync replicas; copying goes on by itself"
 
 // stopCodes are the codes that go when the partition moves again. FOREIGN_WRITES stays: it happened.
 var stopCodes = func() map[string]bool {
@@ -160,6 +173,9 @@ func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
 	severity := report.Error
 	if s.Reason == mirror.StopForeign {
 		severity = report.Warning
+		if lostOnTarget(s.Evidence) {
+			rule.code, rule.remedy = report.TargetDataLost, refillRemedy
+		}
 		t.outbox.add(report.Event{At: time.Now(), Code: rule.code, Subject: sub, Message: s.Message, Evidence: evidence})
 	}
 	if rule.code != "" {

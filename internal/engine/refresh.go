@@ -25,6 +25,8 @@ func (t *Task) refreshLoop(ctx context.Context) {
 			again = time.After(min(t.cfg.RefreshTopicsInterval, 2*time.Second))
 		} else if d, ok := t.nextTry(time.Now()); ok {
 			again = time.After(d)
+		} else if len(t.missing) > 0 {
+			again = time.After(min(t.cfg.RefreshTopicsInterval, time.Second))
 		}
 		select {
 		case <-ctx.Done():
@@ -78,6 +80,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 		return false
 	}
 	t.source.ok("refresh")
+	t.distrust(&d)
 	var have topics.Target
 	if !step(t.target, func(c context.Context) (err error) {
 		have, err = t.topics.DescribeTarget(c, remoteNames(d.Topics))
@@ -127,6 +130,36 @@ func (t *Task) refresh(ctx context.Context) bool {
 		return false
 	}
 	return ok
+}
+
+// distrust sets aside what a broker whose metadata lag may have told: topics that come back with an id that was replaced,
+// and topics that are missing for the first time. They count as unclear until the next look, which comes soon.
+func (t *Task) distrust(d *topics.Discovery) {
+	keep := d.Topics[:0]
+	for _, s := range d.Topics {
+		if t.retired[s.Topic.ID] {
+			d.Unclear[s.Topic.Name] = true
+			continue
+		}
+		keep = append(keep, s)
+	}
+	d.Topics = keep
+	listed := make(map[string]bool, len(d.Topics))
+	for _, s := range d.Topics {
+		listed[s.Topic.Name] = true
+	}
+	missing := map[string]bool{}
+	for _, p := range t.parts.all() {
+		name := p.tp.Topic
+		if listed[name] || d.Unclear[name] && !missing[name] {
+			continue
+		}
+		missing[name] = true
+		if !t.missing[name] {
+			d.Unclear[name] = true
+		}
+	}
+	t.missing = missing
 }
 
 // lookAhead makes the remote topics before the first refresh, which comes to the same and reports what failed.
@@ -357,6 +390,9 @@ func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.
 	var back []mirror.TP
 	for _, w := range wanted {
 		remote, exists := have.Topics[w.Remote]
+		if exists && t.retired[remote.ID] {
+			continue // a broker that lags
+		}
 		t.remoteMissing(w, exists || have.Errors[w.Remote] != nil)
 		for n := range w.Topic.Partitions {
 			if taskOf(w.Topic.Name, n, t.cfg.Identity.Tasks) != t.cfg.Identity.Task {

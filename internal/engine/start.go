@@ -104,16 +104,17 @@ func (d *startDecision) lookAtSource(in startInput, name string) {
 	}
 }
 
+const refillRemedy = "to copy everything again, delete the flow with ?forget=true and make it anew"
+
 // lookAtTarget compares what was acknowledged with what the target still has.
 func (d *startDecision) lookAtTarget(in startInput, name string) {
 	if in.entry.TargetNext <= 0 {
 		return
 	}
-	const remedy = "to copy everything again, delete the flow with ?forget=true and make it anew"
 	switch {
 	case known(in.entry.TargetTopicID) && known(in.targetID) && in.entry.TargetTopicID != in.targetID:
 		d.offsets, d.targetNext = mm2.NewOffsetMap(0), -1
-		d.notices = append(d.notices, in.notice(report.TargetDataLost, remedy,
+		d.notices = append(d.notices, in.notice(report.TargetDataLost, refillRemedy,
 			fmt.Sprintf("%s was deleted and made again on the target; its partition %d now begins with source offset %d of %s", in.remote, in.partition, d.position, name),
 			map[string]any{
 				"old_topic_id": fmtID(in.entry.TargetTopicID), "new_topic_id": fmtID(in.targetID),
@@ -123,7 +124,7 @@ func (d *startDecision) lookAtTarget(in startInput, name string) {
 		d.offsets.TruncateTarget(in.targetEnd)
 		d.targetNext = in.targetEnd
 		begin(d.offsets, d.position, in.targetEnd)
-		d.notices = append(d.notices, in.notice(report.TargetDataLost, remedy,
+		d.notices = append(d.notices, in.notice(report.TargetDataLost, refillRemedy,
 			fmt.Sprintf("%s-%d ends at offset %d on the target, %d was recorded: %d records are gone there; copying goes on from source offset %d of %s",
 				in.remote, in.partition, in.targetEnd, in.entry.TargetNext, in.entry.TargetNext-in.targetEnd, d.position, name),
 			map[string]any{"target_end": in.targetEnd, "recorded_end": in.entry.TargetNext, "count": in.entry.TargetNext - in.targetEnd, "starts_at": d.position}))
@@ -137,10 +138,11 @@ func (d *startDecision) anchor(in startInput) {
 	}
 }
 
-// begin is Begin for offsets that brokers gave us, which are never negative.
+// begin is Begin for offsets that brokers gave us. It fails for negative ones only, which no broker gives; without it
+// positions translate from the first record on.
 func begin(m *mm2.OffsetMap, source, target int64) {
-	if err := m.Begin(source, target); err != nil {
-		panic(fmt.Sprintf("engine: offsets %d and %d from brokers: %v", source, target, err))
+	if source >= 0 && target >= 0 {
+		_ = m.Begin(source, target)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestTriesOfAPartitionGrowApart(t *testing.T) {
 
 func TestEveryReasonToStopHasARule(t *testing.T) {
 	t.Parallel()
-	for r := mirror.StopOutOfRange; r <= mirror.StopCorrupt; r++ {
+	for r := mirror.StopOutOfRange; r <= mirror.StopTargetUnavailable; r++ {
 		rule, ok := stopRules[r]
 		require.Truef(t, ok, "reason %d", r)
 		require.Truef(t, rule.redecide || rule.code != "", "reason %d shows nowhere", r)

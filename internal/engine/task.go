@@ -58,6 +58,8 @@ type Task struct {
 	baselined bool
 	first     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
 	refreshed bool
+	retired   map[[16]byte]bool // topic ids that were replaced by others
+	missing   map[string]bool   // source topics that the last look did not find
 	reloaded  time.Time
 
 	saveMu sync.Mutex    // one save at a time
@@ -93,7 +95,7 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
 		log: cfg.Logger.With("flow_id", cfg.Identity.FlowID, "task", cfg.Identity.Task, "lease_epoch", cfg.Identity.LeaseEpoch,
 			"source", cfg.SourceAlias, "target", cfg.TargetAlias),
-		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, remotes: map[string]string{},
+		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{}, remotes: map[string]string{},
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
 		lastState: report.Starting, since: time.Now(),
 	}

@@ -226,7 +226,11 @@ func (t *Task) heartbeats(on *side, source, target string) (runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: heartbeats: %w", err)
 	}
-	return e, nil
+	id := t.targetID
+	if on == t.source {
+		id = t.sourceID
+	}
+	return inTurn{runner: e, turns: &emitting, pair: pair{id, source, target}}, nil
 }
 
 // groupRunner adds the last sync to the room.

@@ -43,17 +43,20 @@ func (r *Room) Ensure(ctx context.Context, wanted []Selected, have Target) (Targ
 	if len(missing) == 0 && len(short) == 0 {
 		return have, nil, nil
 	}
-	created, err := r.create(ctx, missing)
+	created, exist, err := r.create(ctx, missing)
 	if err != nil {
 		return have, nil, err
 	}
 	if err := r.grow(ctx, short, have); err != nil {
 		return have, nil, err
 	}
-	return r.awaitLeaders(ctx, wanted, created)
+	now, err := r.awaitLeaders(ctx, wanted, exist)
+	return now, created, err
 }
 
-func (r *Room) awaitLeaders(ctx context.Context, wanted []Selected, created map[string]bool) (Target, map[string]bool, error) {
+// awaitLeaders describes the remote topics until those that must exist are there with their leaders, for a while: the
+// broker that answers may not have heard of them yet.
+func (r *Room) awaitLeaders(ctx context.Context, wanted []Selected, exist []string) (Target, error) {
 	names := make([]string, len(wanted))
 	for i, w := range wanted {
 		names[i] = w.Remote
@@ -62,28 +65,28 @@ func (r *Room) awaitLeaders(ctx context.Context, wanted []Selected, created map[
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		now, err := r.DescribeTarget(ctx, names)
 		if err != nil {
-			return now, created, err
+			return now, err
 		}
 		ready := true
-		for name := range created {
+		for _, name := range exist {
 			ready = ready && now.Topics[name].Leaders && now.Topics[name].Partitions > 0
 		}
 		if ready || time.Now().After(deadline) {
-			return now, created, nil
+			return now, nil
 		}
 		select {
 		case <-ctx.Done():
-			return now, created, ctx.Err()
+			return now, ctx.Err()
 		case <-time.After(pause):
 		}
 	}
 }
 
-// create makes missing topics and answers which exist now because of that.
-func (r *Room) create(ctx context.Context, missing []Selected) (map[string]bool, error) {
-	created := map[string]bool{}
+// create makes missing topics and answers which it created, and which exist now, be it that they did before.
+func (r *Room) create(ctx context.Context, missing []Selected) (created map[string]bool, exist []string, err error) {
+	created = map[string]bool{}
 	if len(missing) == 0 {
-		return created, nil
+		return created, nil, nil
 	}
 	r.learnKnown(ctx)
 	names := make([]string, len(missing))
@@ -92,19 +95,21 @@ func (r *Room) create(ctx context.Context, missing []Selected) (map[string]bool,
 	}
 	configs, err := describeConfigs(ctx, r.cfg.Source, names)
 	if err != nil {
-		return nil, fmt.Errorf("describe configs of source topics: %w", err)
+		return nil, nil, fmt.Errorf("describe configs of source topics: %w", err)
 	}
 	for len(missing) > 0 {
 		n := min(len(missing), createChunk)
-		if err := r.createChunk(ctx, missing[:n], configs, created); err != nil {
-			return nil, err
+		there, err := r.createChunk(ctx, missing[:n], configs, created)
+		if err != nil {
+			return nil, nil, err
 		}
+		exist = append(exist, there...)
 		missing = missing[n:]
 	}
-	return created, nil
+	return created, exist, nil
 }
 
-func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[string]described, created map[string]bool) error {
+func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[string]described, created map[string]bool) (exist []string, err error) {
 	req := r.createRequest()
 	byRemote := map[string]Selected{}
 	ops := map[string][]mm2.ConfigOp{}
@@ -117,17 +122,17 @@ func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[st
 		// Remembered first: what is remembered and was not set does no harm, the other way round we would never take
 		// back what we set.
 		if err := r.cfg.Ledger.SetOwned(ctx, w.Remote, plan.Owned); err != nil {
-			return fmt.Errorf("remember configs of %s: %w", w.Remote, err)
+			return nil, fmt.Errorf("remember configs of %s: %w", w.Remote, err)
 		}
 		byRemote[w.Remote], ops[w.Remote] = w, plan.Ops
 		req.Topics = append(req.Topics, r.createTopic(w, plan.Ops))
 	}
 	if len(req.Topics) == 0 {
-		return nil
+		return nil, nil
 	}
 	resp, err := r.cfg.Target.Request(ctx, req)
 	if err != nil {
-		return fmt.Errorf("create remote topics: %w", err)
+		return nil, fmt.Errorf("create remote topics: %w", err)
 	}
 	for _, t := range resp.(*kmsg.CreateTopicsResponse).Topics {
 		w, ok := byRemote[t.Topic]
@@ -141,15 +146,17 @@ func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[st
 		switch {
 		case err == nil:
 			created[w.Remote] = true
+			exist = append(exist, w.Remote)
 			r.createDone(w)
 			r.cfg.Logger.Info("remote topic created", "topic", w.Topic.Name, "remote_topic", w.Remote, "partitions", w.Topic.Partitions)
 		case errors.Is(err, kerr.TopicAlreadyExists):
+			exist = append(exist, w.Remote)
 			r.createDone(w)
 		default:
 			r.createFailed(w, err)
 		}
 	}
-	return nil
+	return exist, nil
 }
 
 func (r *Room) createRequest() *kmsg.CreateTopicsRequest {
