@@ -117,4 +117,13 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 	fill(10)
 	b.until(source, topic)
 	requireExact(t, source, target, topic)
+
+	// A slow line is no failure.
+	reports := len(b.connections())
+	require.NoError(t, toSource.Throttle(400_000))
+	require.NoError(t, toTarget.Throttle(400_000))
+	fill(5000)
+	b.until(source, topic)
+	requireExact(t, source, target, topic)
+	require.Len(t, b.connections(), reports)
 }

@@ -66,7 +66,7 @@ func (p *RecordPath) fetchJobs(now time.Time) []fetchJob {
 		j := byBroker[t.src.leader]
 		if j == nil {
 			// At least one batch comes whatever the limit, so a small remainder is as good as none.
-			j = &fetchJob{broker: t.src.leader, maxBytes: int32(min(int64(p.cfg.FetchBytes), max(room, 1<<20)))}
+			j = &fetchJob{broker: t.src.leader, maxBytes: int32(min(b.limit, max(room, 1<<20)))}
 			byBroker[t.src.leader] = j
 		}
 		t.fetching = true
@@ -108,6 +108,7 @@ func (j fetchJob) request(cfg *Config) *kmsg.FetchRequest {
 var errNoFetchAnswer = errors.New("mirror: the answer to a fetch has another form than expected")
 
 func (p *RecordPath) fetch(ctx context.Context, j fetchJob) {
+	began := time.Now()
 	answer, err := p.source.request(ctx, j.broker, j.request(&p.cfg))
 	resp, ok := answer.(*kmsg.FetchResponse)
 	if err == nil && !ok {
@@ -145,7 +146,7 @@ func (p *RecordPath) fetch(ctx context.Context, j fetchJob) {
 		p.fetched(ctx, w, rp, j.broker)
 	}
 	p.mu.Lock()
-	p.source.finished(j.broker, err)
+	p.source.finished(j.broker, began, err)
 	p.mu.Unlock()
 	p.wake()
 }

@@ -13,13 +13,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
-func TestMain(m *testing.M) { os.Exit(kafkatest.Run(m)) }
+func TestMain(m *testing.M) {
+	code := kafkatest.Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // watcher is an Observer that keeps everything and checks the order of calls.
 type watcher struct {

@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 
@@ -104,6 +106,8 @@ func (p *RecordPath) reset(t *part, a Assignment) {
 	}
 	p.source.markDirty(a.Source.Topic)
 	p.target.markDirty(a.Target.Topic)
+	notify(p.source.urgent)
+	notify(p.target.urgent)
 }
 
 // dropQueue forgets what was read and not sent; it will be read again.
@@ -175,8 +179,8 @@ func (p *RecordPath) tellStopped(t *part, s Stop) {
 	}
 	t.stop = &s
 	p.metrics.stop(s.Reason)
-	p.cfg.Logger.Info("partition stopped", "topic", t.asg.Source.Topic, "partition", t.asg.Source.Partition,
-		"reason", s.Reason.String(), "offset", s.Offset, "retry", s.Retry, "error", s.Message)
+	p.cfg.Logger.Info("partition stopped", slog.String("topic", t.asg.Source.Topic), slog.Int("partition", int(t.asg.Source.Partition)),
+		slog.String("reason", s.Reason.String()), slog.Int64("offset", s.Offset), slog.Bool("retry", s.Retry), slog.String("error", s.Message))
 	p.tell(t, func(o Observer) { o.Stopped(t.asg.Source, s) })
 }
 
@@ -250,13 +254,13 @@ func (p *RecordPath) resolve(s *side, t *part, now time.Time) {
 	leader, known := tm.leaders[tp.Partition]
 	var zero [16]byte
 	switch {
-	case tm.err == kerr.TopicAuthorizationFailed:
+	case errors.Is(tm.err, kerr.TopicAuthorizationFailed):
 		v.leader = -1
 		p.stopSide(t, onSource, Stop{
 			Reason: pick(onSource, StopSourceRefused, StopTargetDenied), Offset: -1, Retry: true, Err: tm.err,
 			Message: fmt.Sprintf("The %s refuses access to topic %s: %s.", s.name, tp.Topic, tm.err),
 		})
-	case tm.err == kerr.UnknownTopicOrPartition || tm.err == kerr.InvalidTopicException || tm.err == nil && !known:
+	case errors.Is(tm.err, kerr.UnknownTopicOrPartition), errors.Is(tm.err, kerr.InvalidTopicException), tm.err == nil && !known:
 		v.leader = -1
 		if v.badSince.IsZero() {
 			v.badSince = now

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -98,7 +99,7 @@ func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJo
 			open[t.tgt.leader] = j
 		}
 		j.sends = append(j.sends, send)
-		if j.bytes += s.bytes; j.bytes >= requestBytes {
+		if j.bytes += s.bytes; j.bytes >= b.limit {
 			jobs = append(jobs, *j)
 			delete(open, t.tgt.leader)
 		}
@@ -177,7 +178,7 @@ func (p *RecordPath) askIdentity(ctx context.Context) {
 		p.ids, p.hasIDs = identity{pid: resp.ProducerID, epoch: resp.ProducerEpoch}, true
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
 		// Before 3.0, idempotent writing needs a right of its own. Without it a lost answer may cost a duplicate.
-		p.cfg.Logger.Warn("the target denies idempotent writes", "error", err)
+		p.cfg.Logger.Warn("the target denies idempotent writes", slog.Any("error", err))
 		p.ids, p.hasIDs = identity{pid: -1, epoch: -1, seq: -1}, true
 	default:
 		p.metrics.failure("target", "producer_id", err)
@@ -210,6 +211,7 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 		rp.Partition, rp.Records = s.tp.Partition, s.batch.encoded
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
 	}
+	began := time.Now()
 	answer, err := p.target.request(ctx, j.broker, req)
 	resp, ok := answer.(*kmsg.ProduceResponse)
 	if err == nil && !ok {
@@ -238,7 +240,7 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 		}
 	}
 	p.mu.Lock()
-	p.target.finished(j.broker, err)
+	p.target.finished(j.broker, began, err)
 	for _, s := range j.sends {
 		p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
 	}
@@ -373,6 +375,8 @@ func (p *RecordPath) foreign(t *part, base int64) {
 	message := fmt.Sprintf("%d records in partition %d of topic %s on the target were not written by this flow.",
 		base-t.expect, t.asg.Target.Partition, t.asg.Target.Topic)
 	if base < t.expect {
+		// Truncated, or made anew: brokers before 4.0 do not know by which id we meant it.
+		p.target.markDirty(t.asg.Target.Topic)
 		message = fmt.Sprintf("Partition %d of topic %s on the target lost its records from offset %d to %d.",
 			t.asg.Target.Partition, t.asg.Target.Topic, base, t.expect)
 	}

@@ -61,10 +61,11 @@ func NewRecordPath(cfg Config) (*RecordPath, error) {
 	if p.codecs, err = newCodecs(); err != nil {
 		return nil, err
 	}
-	p.source, p.target = newSide(p, "source"), newSide(p, "target")
+	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
 	common := []kgo.Opt{
 		kgo.MetadataMinAge(100 * time.Millisecond), kgo.DialTimeout(5 * time.Second), kgo.RequestRetries(3),
 		kgo.BrokerMaxReadBytes(1 << 30), kgo.BrokerMaxWriteBytes(1 << 30), kgo.ConnIdleTimeout(time.Minute),
+		kgo.RequestTimeoutOverhead(requestTimeout),
 	}
 	opts, err := cfg.Source.Options(cfg.ClientID+"|replication-consumer", cfg.Logger, &p.source.health)
 	if err != nil {
@@ -84,10 +85,10 @@ func NewRecordPath(cfg Config) (*RecordPath, error) {
 	return p, nil
 }
 
-func newSide(p *RecordPath, name string) *side {
+func newSide(p *RecordPath, name string, maxBytes int64) *side {
 	return &side{
 		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
-		brokers: map[int32]*brokerState{},
+		urgent: make(chan struct{}, 1), brokers: map[int32]*brokerState{}, maxBytes: maxBytes,
 	}
 }
 

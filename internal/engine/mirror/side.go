@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -12,6 +13,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
+)
+
+const (
+	// requestTimeout is how long a request may take beyond what the broker is asked to wait.
+	requestTimeout  = 20 * time.Second
+	minRequestBytes = 64 << 10
 )
 
 // side is one of the two clusters as the path sees it: a client, what the metadata say of the topics in use, and whether
@@ -25,14 +32,18 @@ type side struct {
 	dirty   map[string]bool // ask for these
 	asked   uint64          // number of the last metadata request begun
 	wake    chan struct{}
+	urgent  chan struct{} // something was assigned: ask at once, whatever else is open
 	brokers map[int32]*brokerState
+	// maxBytes is what a request, or the answer to one, may carry.
+	maxBytes int64
 
 	health health
 }
 
 // brokerState is what the schedulers keep of one broker.
 type brokerState struct {
-	busy      int // requests under way
+	busy      int   // requests under way
+	limit     int64 // bytes of the next request; see finished
 	failures  int
 	notBefore time.Time
 }
@@ -175,19 +186,26 @@ func (s *side) markDirty(topic string) {
 func (s *side) broker(id int32) *brokerState {
 	b := s.brokers[id]
 	if b == nil {
-		b = &brokerState{}
+		b = &brokerState{limit: s.maxBytes}
 		s.brokers[id] = b
 	}
 	return b
 }
 
-// finished notes the outcome of a request to a broker; the path's lock is held.
-func (s *side) finished(id int32, err error) {
+// finished notes the outcome of a request to a broker that began at a time; the path's lock is held. Over a slow line a
+// large request or answer would run into the client's time-out again and again, so the size follows what went through.
+func (s *side) finished(id int32, began time.Time, err error) {
 	b := s.broker(id)
 	b.busy--
 	if err == nil {
 		b.failures, b.notBefore = 0, time.Time{}
+		if time.Since(began) < requestTimeout/8 {
+			b.limit = min(2*b.limit, s.maxBytes)
+		}
 		return
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		b.limit = max(b.limit/2, minRequestBytes)
 	}
 	b.failures++
 	wait := min(time.Second, 50*time.Millisecond<<min(b.failures, 6))
@@ -226,6 +244,8 @@ func (s *side) metadataLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.urgent:
+			tries = 0
 		case <-time.After(wait):
 		}
 	}
@@ -276,7 +296,7 @@ func (s *side) refresh(ctx context.Context) {
 		tm := &topicMeta{id: rt.TopicID, err: kerr.ErrorForCode(rt.ErrorCode), leaders: map[int32]int32{}, answered: number}
 		for _, rp := range rt.Partitions {
 			leader := rp.Leader
-			if rp.ErrorCode != 0 && kerr.ErrorForCode(rp.ErrorCode) != kerr.ReplicaNotAvailable {
+			if rp.ErrorCode != 0 && !errors.Is(kerr.ErrorForCode(rp.ErrorCode), kerr.ReplicaNotAvailable) {
 				leader = -1
 			}
 			tm.leaders[rp.Partition] = leader

@@ -3,6 +3,8 @@ package mirror
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,8 +14,8 @@ import (
 // whose fate is known goes out again under a new identity; for one that may be there, the target is asked first. The
 // lock is held.
 func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
-	p.cfg.Logger.Info("target lost producer state", "topic", t.asg.Target.Topic, "partition", t.asg.Target.Partition,
-		"pid", t.sending.id.pid, "sequence", t.sending.id.seq, "expected_offset", t.expect, "error", code)
+	p.cfg.Logger.Info("target lost producer state", slog.String("topic", t.asg.Target.Topic), slog.Int("partition", int(t.asg.Target.Partition)),
+		slog.Int64("producer_id", t.sending.id.pid), slog.Int("sequence", int(t.sending.id.seq)), slog.Int64("expected_offset", t.expect), slog.Any("error", code))
 	if t.sending.uncertain || errors.Is(code, kerr.DuplicateSequenceNumber) {
 		t.sending.uncertain = true
 		if t.tgt.leader < 0 {
@@ -38,7 +40,7 @@ func (p *RecordPath) startAnew(t *part) {
 
 // verify looks at the target's log for a batch that may be there, and acknowledges it or sends it again.
 func (p *RecordPath) verify(ctx context.Context, j produceJob) {
-	s := j.sends[0]
+	s, began := j.sends[0], time.Now()
 	p.mu.Lock()
 	expect := s.part.expect
 	p.mu.Unlock()
@@ -54,7 +56,7 @@ func (p *RecordPath) verify(ctx context.Context, j produceJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
-	p.target.finished(j.broker, transportError(err))
+	p.target.finished(j.broker, began, transportError(err))
 	t, b := s.part, s.batch
 	b.inRequest = false
 	switch {

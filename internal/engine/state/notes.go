@@ -34,7 +34,9 @@ func (n *notebook) set(name string, value []byte) {
 	n.m[name] = value
 }
 
-func noteKey(name string) []byte { return appendString(append([]byte(keyMagic), codecVersion, kindNote), name) }
+func noteKey(name string) []byte {
+	return appendString(append([]byte(keyMagic), codecVersion, kindNote), name)
+}
 
 // take keeps a record that is a note and tells whether it is one.
 func (n *notebook) take(r *kgo.Record) bool {

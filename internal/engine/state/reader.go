@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -76,6 +77,7 @@ func (r *topicReader) ends(ctx context.Context) (map[int32]int64, error) {
 
 // partition reads one partition from its start up to offset end.
 func (r *topicReader) partition(ctx context.Context, partition int32, end int64) error {
+	size := int32(fetchBytes)
 	var leader int32
 	var id [16]byte
 	known := false
@@ -107,7 +109,7 @@ func (r *topicReader) partition(ctx context.Context, partition int32, end int64)
 			continue
 		}
 		var next int64
-		next, cause = r.fetch(ctx, leader, id, partition, at, end)
+		next, cause = r.fetch(ctx, leader, id, partition, at, end, size)
 		var ke *kerr.Error
 		switch {
 		case errors.Is(cause, kerr.OffsetOutOfRange):
@@ -116,6 +118,9 @@ func (r *topicReader) partition(ctx context.Context, partition int32, end int64)
 			return fmt.Errorf("partition %d at offset %d: %w", partition, at, cause)
 		case cause != nil:
 			known = false
+			if errors.Is(cause, os.ErrDeadlineExceeded) {
+				size = max(size/4, 16<<10) // over a slow line less gets through in the client's time
+			}
 		case next > at:
 			at, progress = next, time.Now()
 		default:
@@ -159,13 +164,13 @@ func (r *topicReader) start(ctx context.Context, partition int32) (int64, error)
 	return o.Offset, o.Err
 }
 
-func (r *topicReader) fetch(ctx context.Context, broker int32, id [16]byte, partition int32, at, end int64) (int64, error) {
+func (r *topicReader) fetch(ctx context.Context, broker int32, id [16]byte, partition int32, at, end int64, size int32) (int64, error) {
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 500, 1, fetchBytes, 1
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 500, 1, size, 1
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic, rt.TopicID = r.topic, id
 	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = partition, at, fetchBytes
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = partition, at, size
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	answer, err := r.client.Broker(int(broker)).Request(ctx, req)

@@ -180,7 +180,7 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 			if errors.Is(err, ErrVersion) {
 				fault = fmt.Errorf("record at offset %d: %w", r.Offset, err)
 			}
-			s.cfg.Logger.Warn("record of the state topic is passed over", "topic", s.topic, "offset", r.Offset, "error", err)
+			s.cfg.Logger.Warn("record of the state topic is passed over", slog.Any("topic", s.topic), slog.Any("offset", r.Offset), slog.Any("error", err))
 		}
 	}}
 	if err := reader.read(ctx); err != nil {
@@ -195,7 +195,7 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 	for k, h := range heads {
 		e, complete := h.entry(blocks[k])
 		if !complete {
-			s.cfg.Logger.Warn("offset map is incomplete and is given up", "topic", h.source, "partition", k.Partition)
+			s.cfg.Logger.Warn("offset map is incomplete and is given up", slog.Any("topic", h.source), slog.Any("partition", k.Partition))
 		}
 		entries[k] = e
 	}
@@ -259,7 +259,7 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 		case errors.Is(err, mm2.ErrTombstone), err == nil && at < 0:
 			delete(found, tp)
 		case err != nil:
-			s.cfg.Logger.Warn("position of MM2 cannot be read", "topic", o.Topic, "partition", o.Partition, "error", err)
+			s.cfg.Logger.Warn("position of MM2 cannot be read", slog.Any("topic", o.Topic), slog.Any("partition", o.Partition), slog.Any("error", err))
 		default:
 			found[tp] = at
 		}

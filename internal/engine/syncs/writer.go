@@ -177,7 +177,7 @@ func (w *Writer) send(ctx context.Context) {
 		delete(w.again, s.TopicPartition())
 		key, err := s.Key()
 		if err != nil { // a topic name of more than 32767 bytes
-			w.cfg.Logger.Error("offset sync cannot be encoded", "topic", s.Topic, "error", err)
+			w.cfg.Logger.Error("offset sync cannot be encoded", slog.Any("topic", s.Topic), slog.Any("error", err))
 			w.rule.Done()
 			continue
 		}
@@ -233,7 +233,7 @@ func (w *Writer) report(err error) {
 	w.reportMu.Lock()
 	defer w.reportMu.Unlock()
 	if err != nil {
-		w.cfg.Logger.Warn("offset syncs are not written", "topic", w.cfg.Topic, "error", err)
+		w.cfg.Logger.Warn("offset syncs are not written", slog.Any("topic", w.cfg.Topic), slog.Any("error", err))
 	}
 	if err != nil || w.failing {
 		w.failing = err != nil
