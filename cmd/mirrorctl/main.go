@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/mirrorflow/mirrorflow/internal/config"
+	"github.com/mirrorflow/mirrorflow/internal/flows"
 	"github.com/mirrorflow/mirrorflow/internal/lifecycle"
 	"github.com/mirrorflow/mirrorflow/internal/obs"
 	"github.com/mirrorflow/mirrorflow/internal/store"
@@ -86,9 +88,43 @@ func (migrateCmd) Run(a *app) error {
 
 func main() {
 	ctx, stop := lifecycle.Notify(context.Background())
-	defer stop()
+	code := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and answers the exit code: 0, 1 when the
+// command failed, 2 when the command line is wrong.
+func run(ctx context.Context, args, env []string, out, errOut io.Writer) int {
 	var c cli
-	k := kong.Parse(&c, kong.Name("mirrorctl"), kong.UsageOnError(),
+	exit := -1
+	k, err := kong.New(&c, kong.Name("mirrorctl"), kong.Writers(out, errOut), kong.Exit(func(code int) { exit = code }),
 		kong.Description("Operates mirrorflow. The database is named by "+config.Prefix+"DATABASE_URL."))
-	k.FatalIfErrorf(k.Run(&app{ctx: ctx, out: os.Stdout, env: os.Environ()}))
+	if err != nil {
+		panic(err) // the grammar above is wrong
+	}
+	parsed, err := k.Parse(args)
+	if exit >= 0 {
+		return exit // --help
+	}
+	code := 2
+	if err == nil {
+		code = 1
+		err = parsed.Run(&app{ctx: ctx, out: out, env: env})
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "mirrorctl: %s\n", explain(err))
+		return code
+	}
+	return 0
+}
+
+// explain is an error for the person at the terminal: what they did wrong in a
+// sentence, and everything else with its cause, since they operate the database.
+func explain(err error) string {
+	var e *flows.Error
+	if !errors.As(err, &e) || e.Code == flows.CodeInternal || e.Code == flows.CodeUnavailable {
+		return err.Error()
+	}
+	return e.Message
 }

@@ -49,7 +49,7 @@ type API struct {
 // Worker configures mirrorflow-worker.
 type Worker struct {
 	Process
-	// WorkerID names the process in leases and status. Unique among all workers; default: host
+	// WorkerID names the process in leases and status, one name for each worker; default: host
 	// name and a random part, new at each start.
 	WorkerID string `env:"WORKER_ID"`
 	// WorkerListen is the address of health and metrics.
@@ -117,8 +117,8 @@ func LoadCtl(environ []string) (c Ctl, err error) {
 	return c, p.err()
 }
 
-// defaultWorkerID joins the host's name and a random part, so that a restarted
-// worker is another one and cannot mistake its predecessor's leases for its own.
+// defaultWorkerID joins the host's name and a random part, so that workers of
+// one host can be told apart.
 func defaultWorkerID() string {
 	host, err := os.Hostname()
 	if err != nil || !workerID.MatchString(host) || len(host) > 100 {

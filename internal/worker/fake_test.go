@@ -171,7 +171,11 @@ func (s *script) RenewTasks(ctx context.Context, _ string, _ time.Duration, keys
 }
 
 func (s *script) ReleaseTasks(ctx context.Context, _ string, keys []flows.LeaseKey) error {
-	if err := s.enter(ctx, "release", keys...); err != nil {
+	name := "release"
+	if len(keys) == 0 {
+		name = "resign"
+	}
+	if err := s.enter(ctx, name, keys...); err != nil {
 		return err
 	}
 	s.mu.Lock()

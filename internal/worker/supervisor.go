@@ -185,6 +185,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	jobs.stop(by)
 	s.awaitReleases(by)
+	s.resign(life)
 	end()
 	keeping.Wait()
 	s.asks.Wait()
@@ -211,6 +212,16 @@ func (s *Supervisor) awaitReleases(by time.Time) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// resign tells the database that the worker is gone, so that the others do not
+// leave it a share until it runs out. It does so with a release of no lease.
+func (s *Supervisor) resign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	if err := s.store.ReleaseTasks(ctx, s.id, nil); err != nil {
+		s.log.Debug("not resigned, the registration runs out by itself", slog.Any("error", err))
 	}
 }
 

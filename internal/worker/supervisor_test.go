@@ -42,6 +42,7 @@ func TestALeaseRunsAnEngineAndIsReleasedAfterItHasReturned(t *testing.T) {
 		require.NoError(t, cause, "it was drained, not cut off")
 		require.Equal(t, 1, b.store.count("release", time.Time{}))
 		require.False(t, b.store.holds(key))
+		require.Greater(t, b.store.index("resign"), b.store.index("release"))
 		require.ErrorIs(t, b.s.Ready(t.Context()), ErrShutdown)
 	})
 }
