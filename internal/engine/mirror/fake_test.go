@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/mirrorflow/mirrorflow/internal/test/faultnet"
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
@@ -300,5 +301,25 @@ func TestConfigWithoutWhatIsNeededIsRefused(t *testing.T) {
 		change(&c)
 		_, err := NewRecordPath(c)
 		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestClusterThatCannotBeReachedIsToldWithinThreeSeconds(t *testing.T) {
+	t.Parallel()
+	closed := faultnet.NewProxy(t, "")
+	require.NoError(t, closed.Cut())
+	for name, address := range map[string]string{"nobody listens": closed.Addr(), "silence": faultnet.SilentServer(t), "no Kafka": faultnet.HTTPServer(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, remote(topic)))
+			require.NoError(t, err)
+			t.Cleanup(target.Close)
+			b := run(t, plain("source", address), plain("target", target.ListenAddrs()...), nil)
+			began := time.Now()
+			b.assign(topic, 1, 0)
+			b.untilConnection("source ")
+			require.Less(t, time.Since(began), 3500*time.Millisecond)
+			require.Zero(t, b.seen.stopCount(first), "the partition itself is not to blame")
+		})
 	}
 }

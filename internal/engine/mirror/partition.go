@@ -80,6 +80,7 @@ type sending struct {
 	encoded   []byte
 	inRequest bool
 	uncertain bool // a request with it had no answer: it may be on the target
+	looked    bool // since the last lost answer the target's log was looked at, and it is not there
 	stale     bool // the partition was assigned anew meanwhile
 	failures  int
 	since     time.Time

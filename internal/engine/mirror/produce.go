@@ -29,6 +29,8 @@ type produceJob struct {
 	sends  []produceSend
 	// verify: the one batch of the job may be on the target already; look before it is sent again.
 	verify bool
+	// anew: the target does not know the batch's identity, so that a batch which is not there needs another.
+	anew bool
 }
 
 type produceSend struct {
@@ -87,7 +89,7 @@ func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJo
 		}
 		s.inRequest = true
 		send := produceSend{part: t, batch: s, tp: t.asg.Target, id: t.tgt.id}
-		if s.uncertain && s.oldest() < now.Add(-producerStateAge).UnixMilli() {
+		if s.uncertain && !s.looked && s.oldest() < now.Add(-producerStateAge).UnixMilli() {
 			b.busy++
 			jobs = append(jobs, produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true})
 			continue
@@ -267,7 +269,7 @@ func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.Produ
 		err = errNoProduceAnswer
 	}
 	if err != nil {
-		b.uncertain = true
+		b.uncertain, b.looked = true, false
 		p.resendLater(t, err)
 		return
 	}

@@ -96,6 +96,7 @@ func (s *side) end(id uint64, err error) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	began := h.waiting[id]
 	delete(h.waiting, id)
 	if err != nil {
 		if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
@@ -104,6 +105,9 @@ func (s *side) end(id uint64, err error) {
 		h.err = err
 		if h.failingSince.IsZero() {
 			h.failingSince = now
+			if began.After(h.lastOK) { // silent all the time
+				h.failingSince = began
+			}
 		}
 		return
 	}
@@ -164,17 +168,12 @@ func (s *side) probe(ctx context.Context) {
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	began := time.Now()
-	id := s.health.begin(began)
+	id := s.health.begin(time.Now())
 	_, err := req.RequestWith(ctx, s.client)
 	s.end(id, err)
-	h := &s.health
-	h.mu.Lock()
-	h.probing = false
-	if err != nil && !h.failingSince.IsZero() && h.failingSince.After(began) {
-		h.failingSince = began // silent since then at the latest
-	}
-	h.mu.Unlock()
+	s.health.mu.Lock()
+	s.health.probing = false
+	s.health.mu.Unlock()
 }
 
 // markDirty asks for a topic's metadata again; the path's lock is held.

@@ -25,7 +25,7 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 		t.sending.inRequest = true
 		send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
 		p.target.broker(t.tgt.leader).busy++
-		job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true}
+		job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true, anew: true}
 		p.group.Go(func() { p.verify(ctx, job) })
 		return
 	}
@@ -67,9 +67,12 @@ func (p *RecordPath) verify(ctx context.Context, j produceJob) {
 		p.acknowledge(t, base)
 	case err != nil && !errors.Is(err, kerr.OffsetOutOfRange) && !errors.Is(err, kerr.TopicAuthorizationFailed):
 		p.resendLater(t, err)
-	default:
-		// It is not there (or we may not look): the old identity may be unknown by now, a new one is always taken.
+	case j.anew:
 		p.startAnew(t)
+	default:
+		// Not there, as far as can be seen: what is not replicated yet cannot. The old identity covers that, if the target
+		// still knows it.
+		b.looked = true
 	}
 }
 

@@ -92,6 +92,9 @@ func encodeEntry(e Entry) (value []byte, blocks map[uint64][]byte, err error) {
 	if len(e.SourceTopic) > math.MaxUint16 {
 		return nil, nil, fmt.Errorf("state: source topic name of %d bytes", len(e.SourceTopic))
 	}
+	if e.Position < 0 || e.TargetNext < -1 {
+		return nil, nil, fmt.Errorf("state: position %d and target next %d of topic %s are no offsets", e.Position, e.TargetNext, e.SourceTopic)
+	}
 	var prefix, body []byte
 	if e.Map != nil {
 		data, err := e.Map.MarshalBinary()

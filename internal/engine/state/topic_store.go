@@ -269,10 +269,16 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A position that a flow of ours wrote for MM2 is not for another flow, which mirrors the topic under another name and
+	// has its own way to go.
+	ownedBy := map[mm2.TopicPartition]Key{}
+	for k, e := range entries {
+		ownedBy[mm2.TopicPartition{Topic: e.SourceTopic, Partition: k.Partition}] = k
+	}
 	for tp, at := range found {
 		k := Key{RemoteTopic: s.cfg.RemoteTopic(tp.Topic), Partition: tp.Partition}
 		e, ours := entries[k]
-		if ours && e.SourceTopic != tp.Topic {
+		if owner, ok := ownedBy[tp]; ok && owner != k || ours && e.SourceTopic != tp.Topic {
 			continue
 		}
 		s.mm2[k] = at

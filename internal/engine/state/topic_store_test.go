@@ -198,3 +198,21 @@ func TestNotesLiveBesideEntries(t *testing.T) {
 	_, ok = other.Note("owned/b")
 	require.False(t, ok)
 }
+
+func TestPositionThatAFlowOfOursWroteForMM2IsNotAdoptedByAnother(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	require.NoError(t, open(t, cluster, 1).Save(within(t), map[Key]Entry{key(0): {SourceTopic: "orders", Position: 205, TargetNext: 205}}))
+	identity := open(t, cluster, 1)
+	identity.cfg.RemoteTopic = func(source string) string { return source }
+	got, err := identity.Load(within(t))
+	require.NoError(t, err)
+	require.NotContains(t, got, Key{"orders", 0})
+	require.Contains(t, got, key(0))
+}
+
+func TestUnknownPositionIsNotSaved(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	require.Error(t, open(t, cluster, 1).Save(within(t), map[Key]Entry{key(0): {SourceTopic: "orders", Position: -1, TargetNext: -1}}))
+}
