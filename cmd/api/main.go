@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -84,7 +83,7 @@ func run(ctx context.Context, cfg config.API, log *slog.Logger) error {
 	// The API comes first: scripts wait for the first line "listening".
 	components := []lifecycle.Component{lifecycle.Server("api", cfg.Listen, httpapi.New(apiCfg), cfg.DrainTimeout, log)}
 	if cfg.MetricsListen != "" {
-		var h http.Handler = obs.Endpoints(registry, manager.Ready, log)
+		h := obs.Endpoints(registry, manager.Ready, log)
 		components = append(components, lifecycle.Server("metrics", cfg.MetricsListen, h, cfg.DrainTimeout, log))
 	}
 	return lifecycle.Run(ctx, log, components...)

@@ -46,7 +46,7 @@ func (j *jobs) loop(ctx context.Context) {
 		case j.places <- struct{}{}:
 		}
 		job, err := j.claim(ctx)
-		failing.note(j.s.log, "database not reached, no jobs taken", err)
+		failing.note(j.s.log, "claim job", err)
 		if job != nil {
 			j.work.Go(func() {
 				defer func() { <-j.places }()
@@ -157,7 +157,7 @@ func (j *jobs) checkService(ctx context.Context, payload json.RawMessage) (any, 
 	}
 	security, err := toKafkaSecurity(j.s.opener, p.Security, p.Sealed)
 	if err != nil {
-		return flows.CheckServiceResult{
+		return flows.CheckServiceResult{ //nolint:nilerr // the error is the job's answer
 			Step: "secrets", Code: codeSecretsUnreadable, Message: "The credentials cannot be read by the worker: " + err.Error() + ".",
 			Remedy: "Give the workers the private key that is named, or send the credentials again.",
 		}, "failed", nil
@@ -180,7 +180,7 @@ func (j *jobs) forgetPositions(ctx context.Context, payload json.RawMessage) (an
 	}
 	s, err := openBoth(j.s.opener, p.Spec)
 	if err != nil {
-		return flows.ForgetResult{Message: "the credentials cannot be read by the worker: " + err.Error()}, "failed", nil
+		return flows.ForgetResult{Message: "the credentials cannot be read by the worker: " + err.Error()}, "failed", nil //nolint:nilerr // the error is the job's answer
 	}
 	cfg := toEngineConfig(p.Spec, s)
 	cfg.Identity.FlowID, cfg.Identity.Tasks, cfg.Identity.Worker = p.Spec.Flow.ID.String(), 1, j.s.id
@@ -188,7 +188,7 @@ func (j *jobs) forgetPositions(ctx context.Context, payload json.RawMessage) (an
 	if err := j.s.forget(ctx, cfg); err != nil {
 		j.s.log.Warn("positions not forgotten", slog.String("flow_id", cfg.Identity.FlowID), slog.Any("error", err))
 		if problem := cfg.Target.Classify(err); problem != nil {
-			return flows.ForgetResult{Message: problem.Message}, "failed", nil
+			return flows.ForgetResult{Message: problem.Message}, "failed", nil //nolint:nilerr // the error is the job's answer
 		}
 		return flows.ForgetResult{Message: err.Error()}, "failed", nil
 	}

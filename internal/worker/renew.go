@@ -34,7 +34,7 @@ func (s *Supervisor) renewLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		failing.note(s.log, "leases not renewed", err)
+		failing.note(s.log, "renew tasks", err)
 		if err != nil {
 			wait = backoff.Next()
 			continue

@@ -52,7 +52,7 @@ func (s *Supervisor) reportLoop(ctx context.Context) {
 		err := s.reportTasks(cctx, tasks, refresh)
 		cancel()
 		if ctx.Err() == nil {
-			failing.note(s.log, "statuses not stored", err)
+			failing.note(s.log, "report tasks", err)
 		}
 	}
 }

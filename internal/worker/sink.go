@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine"
@@ -33,7 +34,7 @@ func (k sink) Event(ctx context.Context, e report.Event) error {
 	event, err := toEvent(e, k.t.s.id, k.t.key)
 	if err != nil {
 		// Evidence that cannot be encoded must not keep the rest of the event from being stored.
-		k.t.log.Error("event evidence dropped", "code", e.Code, "error", err)
+		k.t.log.Error("event evidence kept as text", slog.String("code", e.Code), slog.Any("error", err))
 		e.Evidence = map[string]any{"evidence": fmt.Sprint(e.Evidence)}
 		if event, err = toEvent(e, k.t.s.id, k.t.key); err != nil {
 			return err

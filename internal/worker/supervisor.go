@@ -255,7 +255,7 @@ func (s *Supervisor) acquireLoop(ctx context.Context) {
 		for more := err == nil; more && ctx.Err() == nil; {
 			more, err = s.acquire(ctx)
 		}
-		failing.note(s.log, "database not reached, no tasks taken", err)
+		failing.note(s.log, "acquire tasks", err)
 		// Spread over workers, so that they do not all come at once.
 		wait := pollEvery*9/10 + rand.N(pollEvery/10)
 		timer := time.NewTimer(wait)
@@ -423,19 +423,19 @@ func (s *Supervisor) readSpec(ctx context.Context, flow uuid.UUID, by time.Time)
 	}
 }
 
-// failure logs the first of a row of errors, every tenth, and the end.
+// failure logs the first of a row of errors of a call, every tenth, and the end.
 type failure struct{ n int }
 
-func (f *failure) note(log *slog.Logger, message string, err error) {
+func (f *failure) note(log *slog.Logger, call string, err error) {
 	if err == nil {
 		if f.n > 0 {
-			log.Info("database reached again", slog.Int("failures", f.n))
+			log.Info("database reached again", slog.String("call", call), slog.Int("failures", f.n))
 		}
 		f.n = 0
 		return
 	}
 	if f.n%10 == 0 {
-		log.Warn(message, slog.Any("error", err), slog.Int("failures", f.n+1))
+		log.Warn("database not reached", slog.String("call", call), slog.Int("failures", f.n+1), slog.Any("error", err))
 	}
 	f.n++
 }
