@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -63,7 +64,7 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			t.log.Debug("partition cannot start yet", "topic", s.p.tp.Topic, "partition", s.p.tp.Partition, "error", err)
+			t.log.Debug("partition cannot start yet", slog.String("topic", s.p.tp.Topic), slog.Int("partition", int(s.p.tp.Partition)), slog.Any("error", err))
 			s.p.mu.Lock()
 			s.p.backOff(time.Now())
 			s.p.mu.Unlock()
@@ -107,7 +108,7 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 		if err := t.cfg.Sink.Event(ctx, n.event); err != nil {
 			return mirror.Assignment{}, fmt.Errorf("record event: %w", err)
 		}
-		t.log.Warn("partition does not simply go on", "code", n.event.Code, "topic", in.topic, "partition", in.partition, "message", n.event.Message)
+		t.log.Warn("partition does not simply go on", slog.String("code", n.event.Code), slog.String("topic", in.topic), slog.Int("partition", int(in.partition)), slog.String("message", n.event.Message))
 		t.board.Set(report.Condition{
 			Code: n.event.Code, Severity: report.Warning, Subject: n.event.Subject,
 			Message: n.event.Message, Evidence: n.event.Evidence, Remedy: n.remedy,
@@ -131,7 +132,7 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 	p.mu.Unlock()
 	t.clearStops(p.tp)
 	t.syncs.Forget(p.tp.Topic, p.tp.Partition)
-	t.log.Info("partition starts", "topic", p.tp.Topic, "partition", p.tp.Partition, "remote_topic", p.remote, "position", d.position)
+	t.log.Info("partition starts", slog.String("topic", p.tp.Topic), slog.Int("partition", int(p.tp.Partition)), slog.String("remote_topic", p.remote), slog.Int64("position", d.position))
 	return a, nil
 }
 

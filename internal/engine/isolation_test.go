@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -31,6 +35,7 @@ func fakes(t *testing.T, name string, acls ...map[string][]kfake.ACL) *world {
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
 		addr[side] = c.ListenAddrs()[0]
+		w.targetCluster = c
 	}
 	if len(acls) > 0 {
 		client = append(client, kgo.SASL(plain.Auth{User: "admin", Pass: "admin"}.AsMechanism()))
@@ -145,4 +150,66 @@ func TestALossThatCannotBeRecordedHoldsThePartitionBack(t *testing.T) {
 	f.untilPosition(topic, 30)
 	require.Len(t, silent.eventsOf(report.OffsetsLost), 1)
 	require.Equal(t, append(want(0, 0, 10), want(0, 15, 15)...), w.read(w.tgtAdm, w.tgt, w.remote(topic), 0))
+}
+
+func TestB44_AClusterThatTookTheTargetsPlaceGetsNothing(t *testing.T) {
+	t.Parallel()
+	w := fakes(t, "b44r")
+	topic := w.topic("t")
+	w.create(w.srcAdm, topic, 1, nil)
+	w.produce(w.srcCl, topic, 0, 0, 10)
+	port, err := strconv.Atoi(w.tgt[strings.LastIndex(w.tgt, ":")+1:])
+	require.NoError(t, err)
+	cfg := settings(w.name, w.src, w.tgt, topic)
+	f := run(t, cfg)
+	f.untilPosition(topic, 10)
+	w.targetCluster.Close()
+	other, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ClusterID("other"))
+	require.NoError(t, err)
+	defer other.Close()
+	w.produce(w.srcCl, topic, 0, 10, 10)
+	c := f.untilCondition("TARGET_CLUSTER_CHANGED")
+	require.Equal(t, "other", c.Evidence["found_cluster_id"])
+	f.untilState(report.Failed)
+	adm := kadm.NewClient(w.tgtCl)
+	eventually(t, "the other cluster answers", func() bool { _, err := adm.ListTopics(w.ctx()); return err == nil })
+	ts, err := adm.ListTopics(w.ctx())
+	require.NoError(t, err)
+	require.False(t, ts.Has(w.remote(topic)), "%v", ts.Names())
+	require.EqualValues(t, 10, f.sink.status().Topics[0].Partitions[0].Position)
+}
+
+func TestAStopDoesNotWaitForATargetThatIsAway(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		t.Run(map[bool]string{false: "drained", true: "lease lost"}[lost], func(t *testing.T) {
+			t.Parallel()
+			w := fakes(t, "stop"+strconv.FormatBool(lost))
+			topic := w.topic("t")
+			w.create(w.srcAdm, topic, 1, nil)
+			w.produce(w.srcCl, topic, 0, 0, 10)
+			f := run(t, settings(w.name, w.src, w.tgt, topic))
+			f.untilPosition(topic, 10)
+			w.targetCluster.Close()
+			w.produce(w.srcCl, topic, 0, 10, 10)
+			f.untilState(report.Failed)
+			began := time.Now()
+			f.over = true
+			if lost {
+				// While it drains already, with all the time in the world.
+				drained := make(chan error, 1)
+				go func() { drained <- f.task.Drain(context.Background()) }()
+				f.stop(ErrLeaseLost)
+				require.ErrorIs(t, <-f.done, ErrLeaseLost)
+				require.Less(t, time.Since(began), 5*time.Second)
+				<-drained
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.Error(t, f.task.Drain(ctx))
+			require.Error(t, <-f.done)
+			require.Less(t, time.Since(began), 10*time.Second)
+		})
+	}
 }

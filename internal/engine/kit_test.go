@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -234,6 +235,8 @@ type world struct {
 	srcAdm       *kadm.Client
 	tgtAdm       *kadm.Client
 	srcCl, tgtCl *kgo.Client
+
+	targetCluster *kfake.Cluster // of fakes only
 }
 
 // real is Kafka 3.9 as source and 4.3 as target, shared by the tests of the package.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
@@ -25,7 +26,7 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 	for _, s := range spans {
 		if err := p.offsets.AddRun(s.Source, s.Target, s.Count); err != nil {
 			// Offsets that no broker gives; the map stays as it is, the group sync says what it cannot translate.
-			o.t.log.Error("acknowledgement with impossible offsets", "topic", tp.Topic, "partition", tp.Partition, "error", err)
+			o.t.log.Error("acknowledgement with impossible offsets", slog.String("topic", tp.Topic), slog.Int("partition", int(tp.Partition)), slog.Any("error", err))
 			continue
 		}
 		p.targetNext = s.Target + s.Count
@@ -180,7 +181,7 @@ func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
 	}
 	if rule.code != "" {
 		if !t.board.Has(rule.code, sub) {
-			t.log.Warn("partition stopped", "topic", tp.Topic, "partition", tp.Partition, "code", rule.code, "offset", s.Offset, "message", s.Message, "error", s.Err)
+			t.log.Warn("partition stopped", slog.String("topic", tp.Topic), slog.Int("partition", int(tp.Partition)), slog.String("code", rule.code), slog.Int64("offset", s.Offset), slog.String("message", s.Message), slog.Any("error", s.Err))
 		}
 		t.board.Set(report.Condition{Code: rule.code, Severity: severity, Subject: sub, Message: s.Message, Evidence: evidence, Remedy: rule.remedy})
 	}

@@ -30,7 +30,6 @@ type partition struct {
 	position      int64 // -1: not decided
 	targetNext    int64 // -1: nothing acknowledged yet
 	offsets       *mm2.OffsetMap
-	adopted       bool
 	// changed grows with whatever a saved entry holds; saved is its value when the last save was taken.
 	changed, saved uint64
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
@@ -71,7 +72,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 			default:
 				s.failed("refresh", err)
 			}
-			t.log.Debug("refresh did not come through", "side", s.name, "error", err)
+			t.log.Debug("refresh did not come through", slog.String("side", s.name), slog.Any("error", err))
 		}
 		return false
 	}
@@ -90,7 +91,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	}
 	t.target.ok("refresh")
 	right := t.clustersAsExpected(d.ClusterID, have.ClusterID)
-	t.halted.Store(!right)
+	t.footing.set(right)
 	if !right {
 		t.halt(ctx)
 		return false
@@ -179,7 +180,7 @@ func (t *Task) lookAhead(ctx context.Context) {
 	}
 	wanted, _ := t.claim(ctx, d.Topics)
 	if _, _, err = t.topics.Ensure(ctx, wanted, have); err != nil {
-		t.log.Debug("remote topics not made ahead", "error", err)
+		t.log.Debug("remote topics not made ahead", slog.Any("error", err))
 	}
 }
 
@@ -216,7 +217,7 @@ func (t *Task) unassign(ctx context.Context, tps []mirror.TP) {
 	c, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	if err := t.path.Unassign(c, tps); err != nil && ctx.Err() == nil {
-		t.log.Warn("records in flight of partitions taken back were not acknowledged", "partitions", len(tps), "error", err)
+		t.log.Warn("records in flight of partitions taken back were not acknowledged", slog.Int("partitions", len(tps)), slog.Any("error", err))
 	}
 }
 
@@ -267,7 +268,7 @@ func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topic
 		cancel()
 		if err != nil {
 			// Not decided: what we hold goes on, the rest waits for the next refresh.
-			t.log.Warn("remote topics could not be claimed", "topics", len(ask), "error", err)
+			t.log.Warn("remote topics could not be claimed", slog.Int("topics", len(ask)), slog.Any("error", err))
 		} else {
 			for _, name := range ask {
 				if _, no := denied[name]; !no {
@@ -310,7 +311,7 @@ func (t *Task) release(ctx context.Context, remote []string) {
 	c, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	if err := t.cfg.Owners.Release(c, t.targetID, remote); err != nil {
-		t.log.Warn("claims of remote topics could not be given back", "topics", remote, "error", err)
+		t.log.Warn("claims of remote topics could not be given back", slog.Any("topics", remote), slog.Any("error", err))
 	}
 }
 
@@ -351,7 +352,7 @@ func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics
 	t.unassign(ctx, tps)
 	if len(gone) > 0 {
 		if err := t.save(ctx); err != nil && ctx.Err() == nil {
-			t.log.Warn("positions of partitions taken back could not be stored; they stay until they are", "error", err)
+			t.log.Warn("positions of partitions taken back could not be stored; they stay until they are", slog.Any("error", err))
 			return
 		}
 	}
@@ -364,7 +365,7 @@ func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics
 	for name, remote := range topicsGone {
 		release = append(release, remote)
 		t.m.forget(name)
-		t.log.Info("source topic is gone", "topic", name, "remote_topic", remote)
+		t.log.Info("source topic is gone", slog.String("topic", name), slog.String("remote_topic", remote))
 		if t.leads() {
 			t.outbox.add(report.Event{
 				At: time.Now(), Code: report.SourceTopicGone, Subject: report.Subject{Topic: name, Partition: -1},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ func (t *Task) saveLoop(ctx context.Context) {
 		}
 		c, cancel := context.WithTimeout(ctx, adminTimeout)
 		if err := t.save(c); err != nil && ctx.Err() == nil {
-			t.log.Warn("positions not stored, tried again", "error", err)
+			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
 		} else {
 			t.flushSyncs(ctx)
 		}
@@ -42,7 +43,7 @@ func (t *Task) saveLoop(ctx context.Context) {
 func (t *Task) save(ctx context.Context) error {
 	t.saveMu.Lock()
 	defer t.saveMu.Unlock()
-	if t.halted.Load() {
+	if t.footing.isLost() {
 		return nil
 	}
 	entries := map[state.Key]state.Entry{}
@@ -93,7 +94,7 @@ func (t *Task) flushSyncs(ctx context.Context) {
 	c, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if err := t.syncs.Flush(c); err != nil && ctx.Err() == nil {
-		t.log.Debug("offset syncs wait", "error", err)
+		t.log.Debug("offset syncs wait", slog.Any("error", err))
 	}
 }
 

@@ -49,7 +49,7 @@ type side struct {
 
 func newSide(name string, cluster kafka.Cluster, client *kgo.Client, board *report.Board, log *slog.Logger) *side {
 	return &side{
-		name: name, cluster: cluster, client: client, board: board, log: log.With("side", name),
+		name: name, cluster: cluster, client: client, board: board, log: log.With(slog.String("side", name)),
 		diagnose: kafka.Diagnose, failing: map[string]error{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -66,7 +66,7 @@ func (s *side) failed(origin string, err error) {
 	}
 	s.failing[origin] = err
 	s.mu.Unlock()
-	s.log.Debug("cluster does not answer", "origin", origin, "error", err)
+	s.log.Debug("cluster does not answer", slog.String("origin", origin), slog.Any("error", err))
 	if first {
 		signal(s.wake)
 	}
@@ -124,7 +124,7 @@ func (s *side) watch(ctx context.Context) {
 			// A refusal of one request is for the room that sent it to show.
 			var refusal *kerr.Error
 			if time.Since(s.since) < diagnoseInterval || errors.As(err, &refusal) {
-				s.log.Debug("requests fail though the cluster answers", "error", err)
+				s.log.Debug("requests fail though the cluster answers", slog.Any("error", err))
 				continue
 			}
 			p = &kafka.Problem{
@@ -141,7 +141,7 @@ func (s *side) watch(ctx context.Context) {
 func (s *side) set(p *kafka.Problem) {
 	code := s.code(p.Code)
 	if !s.board.Has(code, report.Flow) {
-		s.log.Warn("cluster problem", "code", code, "step", string(p.Step), "address", p.Address, "message", p.Message, "error", p.Err)
+		s.log.Warn("cluster problem", slog.String("code", code), slog.String("step", string(p.Step)), slog.String("address", p.Address), slog.String("message", p.Message), slog.Any("error", p.Err))
 	}
 	ev := map[string]any{"step": string(p.Step)}
 	if p.Address != "" {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func (t *Task) statusLoop(ctx context.Context) {
 		t.cfg.Sink.Status(t.status(time.Now(), ""))
 		c, cancel := context.WithTimeout(ctx, adminTimeout)
 		if err := t.outbox.flush(c, t.cfg.Sink); err != nil && ctx.Err() == nil {
-			t.log.Warn("events not recorded, tried again", "error", err)
+			t.log.Warn("events not recorded, tried again", slog.Any("error", err))
 		}
 		cancel()
 		if !sleep(ctx, statusSpacing) {
@@ -97,7 +98,7 @@ func (t *Task) status(now time.Time, force report.State) report.Status {
 		s.State = stateOf(s.Conditions, t.ready, running, total)
 	}
 	if s.State != t.lastState {
-		t.log.Info("state changed", "from", string(t.lastState), "to", string(s.State))
+		t.log.Info("state changed", slog.String("from", string(t.lastState)), slog.String("to", string(s.State)))
 		t.lastState, t.since = s.State, now
 	}
 	s.Since = t.since

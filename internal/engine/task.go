@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
@@ -22,6 +21,9 @@ var ErrLeaseLost = errors.New("engine: lease lost")
 
 // DrainTimeout bounds the clean stop that the end of Run's context begins; Drain takes its caller's.
 const DrainTimeout = 10 * time.Second
+
+// lastSaveTimeout bounds the storing of positions after a drain that failed.
+const lastSaveTimeout = 2 * time.Second
 
 // saveInterval is how often changed positions are stored.
 const saveInterval = time.Second
@@ -62,11 +64,15 @@ type Task struct {
 	missing   map[string]bool   // source topics that the last look did not find
 	reloaded  time.Time
 
-	saveMu sync.Mutex    // one save at a time
-	halted atomic.Bool   // the clusters are not the right ones: nothing is stored
-	kick   chan struct{} // a partition asks for a decision
-	show   chan struct{} // something happened that the status should tell at once
-	outbox outbox
+	saveMu  sync.Mutex // one save at a time
+	footing footing
+	kick    chan struct{} // a partition asks for a decision
+	show    chan struct{} // something happened that the status should tell at once
+	outbox  outbox
+
+	closeMu sync.Mutex
+	closers []func()
+	closed  bool
 
 	drainReq chan drainRequest
 	done     chan struct{}
@@ -93,8 +99,7 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 	}
 	t := &Task{
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
-		log: cfg.Logger.With("flow_id", cfg.Identity.FlowID, "task", cfg.Identity.Task, "lease_epoch", cfg.Identity.LeaseEpoch,
-			"source", cfg.SourceAlias, "target", cfg.TargetAlias),
+		log:     cfg.Logger.With(slog.String("flow_id", cfg.Identity.FlowID), slog.Int("task", cfg.Identity.Task), slog.Int64("lease_epoch", cfg.Identity.LeaseEpoch), slog.String("source", cfg.SourceAlias), slog.String("target", cfg.TargetAlias)),
 		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{}, remotes: map[string]string{},
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
 		lastState: report.Starting, since: time.Now(),
@@ -167,7 +172,7 @@ func (t *Task) Run(ctx context.Context) error {
 		looping.Go(func() { t.boundsLoop(loops) })
 		for _, r := range t.beside {
 			looping.Go(func() {
-				if err := r.Run(loops); err != nil && loops.Err() == nil {
+				if err := t.runBeside(loops, r); err != nil && loops.Err() == nil {
 					fault <- err
 				}
 			})
@@ -175,16 +180,26 @@ func (t *Task) Run(ctx context.Context) error {
 		t.refreshLoop(loops)
 	})
 
+	// The clients are closed before anybody is waited for: a client waits for the acknowledgement of what it has sent,
+	// whatever a context says, and with a cluster that is away that is for ever.
 	finish := func(cause error) {
 		cancel(cause)
+		t.close()
 		looping.Wait()
 		always.Wait()
 	}
 	drain := func(ctx context.Context) error {
 		stopLoops()
-		looping.Wait()
-		err := t.drain(ctx)
+		done := make(chan error, 1)
+		go func() {
+			looping.Wait()
+			done <- t.drain(ctx)
+		}()
+		err, ended := within(ctx, done)
 		finish(nil)
+		if !ended {
+			<-done
+		}
 		if err == nil {
 			t.cfg.Sink.Status(t.status(time.Now(), report.Stopped))
 		}
@@ -195,7 +210,14 @@ func (t *Task) Run(ctx context.Context) error {
 		finish(err)
 		return err
 	case req := <-t.drainReq:
-		err := drain(req.ctx)
+		dctx, abandon := context.WithCancelCause(req.ctx)
+		defer abandon(nil)
+		defer context.AfterFunc(ctx, func() {
+			if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
+				abandon(ErrLeaseLost)
+			}
+		})()
+		err := drain(dctx)
 		req.done <- err
 		return err
 	case <-ctx.Done():
@@ -241,17 +263,26 @@ func (t *Task) drain(ctx context.Context) error {
 		return nil
 	}
 	if err := t.path.Drain(ctx); err != nil {
-		// What was acknowledged until now is stored all the same: it makes the tail that is copied twice shorter.
-		return errors.Join(fmt.Errorf("engine: drain: %w", err), t.save(context.WithoutCancel(ctx)))
+		if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+			return ErrLeaseLost
+		}
+		// What was acknowledged until now is stored all the same, if that goes quickly: it makes the tail that is copied
+		// twice shorter.
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaveTimeout)
+		defer cancel()
+		return errors.Join(fmt.Errorf("engine: drain: %w", err), t.save(c))
 	}
 	if err := t.save(ctx); err != nil {
 		return fmt.Errorf("engine: drain: %w", err)
+	}
+	if t.footing.isLost() {
+		return t.outbox.flush(ctx, t.cfg.Sink)
 	}
 	t.flushSyncs(ctx)
 	for _, r := range t.beside {
 		if f, ok := r.(finisher); ok {
 			if err := f.Finish(ctx); err != nil {
-				t.log.Warn("last group sync failed", "error", err)
+				t.log.Warn("last group sync failed", slog.Any("error", err))
 			}
 		}
 	}
@@ -277,7 +308,7 @@ func (t *Task) prepare(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	t.log.Info("both clusters answer", "source_cluster_id", t.sourceID, "target_cluster_id", t.targetID)
+	t.log.Info("both clusters answer", slog.String("source_cluster_id", t.sourceID), slog.String("target_cluster_id", t.targetID))
 	if err := t.makeRooms(); err != nil {
 		return err
 	}
@@ -300,7 +331,7 @@ func (t *Task) load(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		t.log.Debug("state not read, tried again", "error", err)
+		t.log.Debug("state not read, tried again", slog.Any("error", err))
 		if !sleep(ctx, pause) {
 			return ctx.Err()
 		}
@@ -351,22 +382,46 @@ func orElse(a, b string) string {
 	return b
 }
 
-// close gives up clients and metrics. The clients are closed last: closing makes everything under way fail.
+// within waits for done until ctx ends, and a little longer, for the one who works to notice that by himself. ended is
+// false when nothing came.
+func within(ctx context.Context, done <-chan error) (err error, ended bool) {
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+	}
+	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return ErrLeaseLost, false
+	}
+	grace := time.NewTimer(2 * lastSaveTimeout)
+	defer grace.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-grace.C:
+		return fmt.Errorf("engine: drain: %w", ctx.Err()), false
+	}
+}
+
+// onClose has f called by close, at once when that was called already.
+func (t *Task) onClose(f func()) {
+	t.closeMu.Lock()
+	if !t.closed {
+		t.closers = append(t.closers, f)
+		t.closeMu.Unlock()
+		return
+	}
+	t.closeMu.Unlock()
+	f()
+}
+
+// close gives up clients and metrics. It may be called again.
 func (t *Task) close() {
-	for _, r := range t.beside {
-		if c, ok := r.(interface{ Close() }); ok {
-			c.Close()
-		}
-	}
-	if t.store != nil {
-		t.store.Close()
-	}
-	for _, s := range []*side{t.source, t.target} {
-		if s != nil {
-			s.client.Close()
-		}
-	}
-	if t.m != nil {
-		t.m.unregister()
+	t.closeMu.Lock()
+	closers := t.closers
+	t.closers, t.closed = nil, true
+	t.closeMu.Unlock()
+	for i := len(closers) - 1; i >= 0; i-- {
+		closers[i]()
 	}
 }

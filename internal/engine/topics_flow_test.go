@@ -191,7 +191,7 @@ func TestB45_StateTopicsThatCannotBeCreatedAreShownWithTheReason(t *testing.T) {
 	cfg.ReplicationFactor = 3
 	f := run(t, cfg)
 	c := f.untilCondition(report.StateFailed)
-	require.Contains(t, c.Message, "mirrorflow-state.b45s.src.internal")
+	require.Contains(t, c.Message, ".b45s.src.internal: INVALID_REPLICATION_FACTOR")
 	f.untilState(report.Failed)
 	require.Nil(t, condition(f.sink.status(), "TARGET_UNREACHABLE"))
 }

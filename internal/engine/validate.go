@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"regexp"
 	"time"
@@ -78,7 +77,7 @@ func (c *Config) validate() error {
 		}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()

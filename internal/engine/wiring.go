@@ -68,6 +68,8 @@ func (t *Task) makeClients() error {
 		source.Close()
 		return fmt.Errorf("engine: Config.Target: %w", err)
 	}
+	t.onClose(source.Close)
+	t.onClose(target.Close)
 	t.source = newSide(sideSource, t.cfg.Source, source, t.board, t.log)
 	t.target = newSide(sideTarget, t.cfg.Target, target, t.board, t.log)
 	return nil
@@ -105,8 +107,11 @@ func (t *Task) makeTopics() error {
 		Mode: mode, ReplicationFactor: t.cfg.ReplicationFactor, KnownConfigsFrom: mm2.StateTopic(t.cfg.SourceAlias),
 		Ledger: t.ledger, Board: t.board, Logger: t.log,
 	})
-	t.m, err = newMetrics(t.cfg)
-	return err
+	if t.m, err = newMetrics(t.cfg); err != nil {
+		return err
+	}
+	t.onClose(t.m.unregister)
+	return nil
 }
 
 // makeRooms makes what needs no more than settings, once both clusters are known to be the right ones.
@@ -114,6 +119,7 @@ func (t *Task) makeRooms() (err error) {
 	if t.store, err = t.rooms.store(t); err != nil {
 		return fmt.Errorf("engine: state: %w", err)
 	}
+	t.onClose(t.store.Close)
 	return nil
 }
 

@@ -399,18 +399,25 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 	return nil
 }
 
-// write sends records and waits for all acknowledgements; the lock is held.
+// write sends records and waits for all acknowledgements, or until ctx ends: the client itself would go on waiting for
+// those that it has sent once, since giving them up would break its numbering. They may land later; what is written
+// after them stands behind them. The lock is held.
 func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
-	if len(records) == 0 {
-		return nil
+	results := make(chan kgo.ProduceResult, len(records))
+	for _, r := range records {
+		s.client.Produce(ctx, r, func(r *kgo.Record, err error) { results <- kgo.ProduceResult{Record: r, Err: err} })
 	}
-	results := s.client.ProduceSync(ctx, records...)
-	for _, r := range results {
-		if r.Err != nil {
-			if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
-				s.made = false // deleted under us: the next call makes it again
+	for range records {
+		select {
+		case r := <-results:
+			if r.Err != nil {
+				if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
+					s.made = false // deleted under us: the next call makes it again
+				}
+				return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
 			}
-			return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
+		case <-ctx.Done():
+			return fmt.Errorf("write to %s: %w", records[0].Topic, ctx.Err())
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -57,7 +58,7 @@ func (r *Room) learnKnown(ctx context.Context) {
 	ds, err := describeConfigs(ctx, r.cfg.Target, []string{r.cfg.KnownConfigsFrom})
 	d := ds[r.cfg.KnownConfigsFrom]
 	if err != nil || d.err != nil || len(d.entries) == 0 {
-		r.cfg.Logger.Debug("config names of the target are not known", "topic", r.cfg.KnownConfigsFrom, "error", errors.Join(err, d.err))
+		r.cfg.Logger.Debug("config names of the target are not known", slog.String("topic", r.cfg.KnownConfigsFrom), slog.Any("error", errors.Join(err, d.err)))
 		return
 	}
 	r.known = make(map[string]bool, len(d.entries))

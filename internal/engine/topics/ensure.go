@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -148,7 +149,7 @@ func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[st
 			created[w.Remote] = true
 			exist = append(exist, w.Remote)
 			r.createDone(w)
-			r.cfg.Logger.Info("remote topic created", "topic", w.Topic.Name, "remote_topic", w.Remote, "partitions", w.Topic.Partitions)
+			r.cfg.Logger.Info("remote topic created", slog.String("topic", w.Topic.Name), slog.String("remote_topic", w.Remote), slog.Int("partitions", int(w.Topic.Partitions)))
 		case errors.Is(err, kerr.TopicAlreadyExists):
 			exist = append(exist, w.Remote)
 			r.createDone(w)
@@ -182,7 +183,7 @@ func (r *Room) planCreation(w Selected, d described) (mm2.ConfigPlan, error) {
 		// The records matter more than their topic's settings.
 		r.configTrouble(w, "the source does not let us read the topic's configs ("+d.err.Error()+"); it is created with the target's defaults",
 			nil, "grant DESCRIBE_CONFIGS on the topic on the source", d.err)
-		return mm2.ConfigPlan{Owned: map[string]string{}}, nil
+		return mm2.ConfigPlan{Owned: map[string]string{}}, nil //nolint:nilerr // shown, and no reason not to create
 	}
 	plan, err := r.filter.AtCreation(d.entries, r.known)
 	if err != nil {
@@ -275,7 +276,7 @@ func (r *Room) grow(ctx context.Context, short []Selected, have Target) error {
 			continue
 		}
 		r.createDone(w)
-		r.cfg.Logger.Info("partitions added to remote topic", "topic", w.Topic.Name, "remote_topic", w.Remote, "from", was, "to", w.Topic.Partitions)
+		r.cfg.Logger.Info("partitions added to remote topic", slog.String("topic", w.Topic.Name), slog.String("remote_topic", w.Remote), slog.Int("from", int(was)), slog.Int("to", int(w.Topic.Partitions)))
 	}
 	return nil
 }
@@ -318,7 +319,7 @@ func (r *Room) configTrouble(w Selected, what string, names []string, remedy str
 	}
 	s := subject(w.Topic.Name)
 	if !r.cfg.Board.Has(report.TopicConfigSyncFailed, s) {
-		r.cfg.Logger.Warn("topic configs not fully copied", "topic", w.Topic.Name, "remote_topic", w.Remote, "properties", names, "error", err)
+		r.cfg.Logger.Warn("topic configs not fully copied", slog.String("topic", w.Topic.Name), slog.String("remote_topic", w.Remote), slog.Any("properties", names), slog.Any("error", err))
 	}
 	r.cfg.Board.Set(report.Condition{
 		Code: report.TopicConfigSyncFailed, Severity: report.Warning, Subject: s,

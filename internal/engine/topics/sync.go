@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -106,7 +107,7 @@ func (r *Room) syncTopic(ctx context.Context, w Selected, source, target describ
 	}
 	r.reportSkipped(w, plan.Skipped, refused)
 	if len(ops) > 0 {
-		r.cfg.Logger.Info("topic configs followed the source", "topic", w.Topic.Name, "remote_topic", w.Remote, "properties", opNames(ops))
+		r.cfg.Logger.Info("topic configs followed the source", slog.String("topic", w.Topic.Name), slog.String("remote_topic", w.Remote), slog.Any("properties", opNames(ops)))
 	}
 	for name := range refused {
 		delete(plan.Owned, name)
