@@ -198,7 +198,7 @@ func (t *Task) Run(ctx context.Context) error {
 		err, ended := within(ctx, done)
 		finish(nil)
 		if !ended {
-			<-done
+			err = errors.Join(err, <-done)
 		}
 		if err == nil {
 			t.cfg.Sink.Status(t.status(time.Now(), report.Stopped))
