@@ -28,7 +28,9 @@ func (t *Task) saveLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		c, cancel := context.WithTimeout(ctx, adminTimeout)
+		// A save under way is not cut off by a clean stop: the client would give up what is written behind it too. A lost
+		// lease closes the client.
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
 		if err := t.save(c); err != nil && ctx.Err() == nil {
 			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
 		} else {
@@ -95,6 +97,17 @@ func (t *Task) flushSyncs(ctx context.Context) {
 	defer cancel()
 	if err := t.syncs.Flush(c); err != nil && ctx.Err() == nil {
 		t.log.Debug("offset syncs wait", slog.Any("error", err))
+	}
+}
+
+// saveUntil saves, again where it fails, until ctx ends.
+func (t *Task) saveUntil(ctx context.Context) error {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := t.save(ctx)
+		if err == nil || !sleep(ctx, pause) {
+			return err
+		}
+		t.log.Debug("last positions not stored, tried again", slog.Any("error", err))
 	}
 }
 

@@ -272,7 +272,7 @@ func (t *Task) drain(ctx context.Context) error {
 		defer cancel()
 		return errors.Join(fmt.Errorf("engine: drain: %w", err), t.save(c))
 	}
-	if err := t.save(ctx); err != nil {
+	if err := t.saveUntil(ctx); err != nil {
 		return fmt.Errorf("engine: drain: %w", err)
 	}
 	if t.footing.isLost() {
