@@ -136,7 +136,6 @@ func TestALossThatCannotBeRecordedHoldsThePartitionBack(t *testing.T) {
 	silent.refuse = errors.New("no database")
 	cfg.Sink = silent
 	f = run(t, cfg)
-	f.sink = silent
 	f.untilPosition(other, 30)
 	p := f.sink.status().Topics
 	for _, tp := range p {

@@ -126,12 +126,19 @@ func settings(name, source, target string, patterns ...string) Config {
 // run starts a flow that ends with the test at the latest.
 func run(tb testing.TB, cfg Config) *flow {
 	tb.Helper()
+	return runTask(tb, cfg, defaultRooms())
+}
+
+// runTask is run with rooms of the test's.
+func runTask(tb testing.TB, cfg Config, r rooms) *flow {
+	tb.Helper()
 	f := &flow{tb: tb, sink: newSink(), done: make(chan error, 1)}
-	if cfg.Sink == nil {
-		cfg.Sink = f.sink
+	if s, ok := cfg.Sink.(*sink); ok {
+		f.sink = s
 	}
+	cfg.Sink = f.sink
 	var err error
-	f.task, err = New(cfg)
+	f.task, err = newTask(cfg, r)
 	require.NoError(tb, err)
 	ctx, stop := context.WithCancelCause(context.Background())
 	f.stop = stop

@@ -111,9 +111,13 @@ func (t *Task) refresh(ctx context.Context) bool {
 	}
 	pending, fresh := t.place(ctx, wanted, have)
 	// What others stored must be known before new partitions start, and, in task 0, for translating their offsets.
-	foreign := t.leads() && t.cfg.Identity.Tasks > 1 && time.Since(t.reloaded) >= t.cfg.EmitCheckpointsInterval
-	if (fresh || foreign) && t.refreshed && t.reload(ctx) != nil {
-		return false
+	t.stale = t.stale || fresh && t.refreshed ||
+		t.leads() && t.cfg.Identity.Tasks > 1 && time.Since(t.reloaded) >= t.cfg.EmitCheckpointsInterval
+	if t.stale {
+		if err := t.reload(ctx); err != nil {
+			return false
+		}
+		t.stale = false
 	}
 	ok := t.start(ctx, pending)
 	t.statusMu.Lock()

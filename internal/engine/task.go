@@ -63,6 +63,7 @@ type Task struct {
 	retired   map[[16]byte]bool // topic ids that were replaced by others
 	missing   map[string]bool   // source topics that the last look did not find
 	reloaded  time.Time
+	stale     bool // entries must be read again before a partition may start
 
 	saveMu  sync.Mutex // one save at a time
 	footing footing

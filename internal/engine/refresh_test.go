@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/state"
+)
+
+// failingStore refuses to be read a few times.
+type failingStore struct {
+	store
+	failures chan error
+}
+
+func (s failingStore) Load(ctx context.Context) (map[state.Key]state.Entry, error) {
+	select {
+	case err := <-s.failures:
+		return nil, err
+	default:
+		return s.store.Load(ctx)
+	}
+}
+
+func TestAPartitionTakenOverNeverStartsByWhatWasReadTooEarly(t *testing.T) {
+	t.Parallel()
+	w := real(t, "stale")
+	topic := w.topic("t")
+	w.create(w.srcAdm, topic, 1, nil)
+	w.produce(w.srcCl, topic, 0, 0, 5)
+	book := &owners{m: map[string]string{}}
+	a := settings(w.name, w.src, w.tgt, topic)
+	a.Identity.FlowID, a.Owners = "a", ownersOf{book, "a"}
+	fa := run(t, a)
+	fa.untilPosition(topic, 5)
+	b := a
+	b.Identity.FlowID, b.Owners = "b", ownersOf{book, "b"}
+	b.Sink = newSink()
+	failures := make(chan error, 3)
+	kinds := defaultRooms()
+	kinds.store = func(t *Task) (store, error) {
+		s, err := openStore(t)
+		return failingStore{s, failures}, err
+	}
+	fb := runTask(t, b, kinds)
+	fb.untilCondition(report.TopicOwnedByOther)
+	w.produce(w.srcCl, topic, 0, 5, 5)
+	fa.untilPosition(topic, 10)
+	fa.drain()
+	for range cap(failures) {
+		failures <- errors.New("the state cannot be read now")
+	}
+	require.NoError(t, a.Owners.Release(w.ctx(), fa.task.targetID, []string{w.remote(topic)}))
+	fb.untilPosition(topic, 10)
+	w.produce(w.srcCl, topic, 0, 10, 5)
+	fb.untilPosition(topic, 15)
+	require.Empty(t, failures)
+	require.Equal(t, want(0, 0, 15), w.read(w.tgtAdm, w.tgt, w.remote(topic), 0))
+}
