@@ -148,13 +148,7 @@ func TestLeasesMoveInTime(t *testing.T) {
 	workers[1-victim].Stop(t)
 	stopped := time.Now()
 	kafkatest.Fill(t, source, topic, kafkatest.FillOptions{Records: 100, FirstID: next, Plain: true})
-	src := kafkatest.Admin(t, source)
-	wait.For(t, 30*time.Second, "everything on the target", func() error {
-		if st, l := sum(ends(t, src, topic)), sum(ends(t, tgt, p.remote(topic))); l < st {
-			return fmt.Errorf("%d of %d", l, st)
-		}
-		return nil
-	})
+	s.waitIdle(flow, 30*time.Second)
 	t.Logf("clean stop of a worker: everything copied %s later", time.Since(stopped))
 	a := kafkatest.Reconcile(kafkatest.IDs(t, source, topic, kafkatest.ReadCommitted), kafkatest.IDs(t, target, p.remote(topic), kafkatest.ReadUncommitted))
 	t.Logf("%s (%d records were there when it was disabled)", a, afterKill)

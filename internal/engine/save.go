@@ -18,25 +18,30 @@ import (
 // flushTimeout bounds one flush of the offset syncs within the save loop.
 const flushTimeout = 2 * time.Second
 
-// saveLoop stores changed positions each second until ctx ends.
+// saveLoop stores changed positions until ctx ends: the more often the less it costs, so that what a crash makes us copy
+// again is small, and saving takes a twentieth of the time at most. Offset syncs follow each saveInterval.
 func (t *Task) saveLoop(ctx context.Context) {
-	tick := time.NewTicker(saveInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(saveSoonest)
+	defer timer.Stop()
+	var flushed time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
+		began := time.Now()
 		// A save under way is not cut off by a clean stop: the client would give up what is written behind it too. A lost
 		// lease closes the client.
 		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
 		if err := t.save(c); err != nil && ctx.Err() == nil {
 			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
-		} else {
+		} else if time.Since(flushed) >= saveInterval {
 			t.flushSyncs(ctx)
+			flushed = time.Now()
 		}
 		cancel()
+		timer.Reset(min(saveInterval, max(saveSoonest, 20*time.Since(began))))
 	}
 }
 

@@ -25,8 +25,11 @@ const DrainTimeout = 10 * time.Second
 // lastSaveTimeout bounds the storing of positions after a drain that failed.
 const lastSaveTimeout = 2 * time.Second
 
-// saveInterval is how often changed positions are stored.
-const saveInterval = time.Second
+// saveInterval is how often changed positions are stored at least, saveSoonest at most.
+const (
+	saveInterval = time.Second
+	saveSoonest  = 200 * time.Millisecond
+)
 
 // Task is one task of one flow. Make it with New, run it once.
 type Task struct {

@@ -429,7 +429,7 @@ func checkSentence(r CheckServiceResult) string {
 		s += " (" + r.Code + ")"
 	}
 	if r.Message != "" {
-		s += ": " + r.Message
+		s += ": " + strings.TrimSuffix(r.Message, ".")
 	}
 	if r.Remedy != "" {
 		s += ". " + r.Remedy

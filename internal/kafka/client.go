@@ -55,6 +55,9 @@ func (c Cluster) Options(clientID string, log *slog.Logger, hooks ...kgo.Hook) (
 			all = append(all, h)
 		}
 	}
+	if c.Metrics != nil {
+		all = append(all, c.Metrics.Hook(c.Side))
+	}
 	all = append(all, tokenHook{c.Credentials})
 	return append(opts, kgo.WithHooks(all...)), nil
 }

@@ -150,6 +150,8 @@ type Cluster struct {
 	Side             string
 	BootstrapServers []string
 	Credentials      *Credentials
+	// Metrics counts what the clients of this cluster do, under Side; nil: nothing is counted.
+	Metrics *Metrics
 }
 
 // ProblemCode is the part of a condition code after SOURCE_ or TARGET_.

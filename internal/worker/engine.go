@@ -203,6 +203,7 @@ func (t *task) start() (Runner, error) {
 		FlowID: t.key.FlowID.String(), Task: t.key.Task, Tasks: spec.Flow.TasksMax, Worker: t.s.id, LeaseEpoch: t.key.Epoch,
 	}
 	cfg.Logger, cfg.Registry, cfg.Sink, cfg.Owners = t.s.log, t.s.registry, sink{t}, owners{t}
+	cfg.Source.Metrics, cfg.Target.Metrics = t.s.kafka, t.s.kafka
 	var r Runner
 	err = contained(func() (err error) {
 		r, err = t.s.newRunner(cfg)

@@ -71,6 +71,7 @@ type Supervisor struct {
 	opener       Opener
 	log          *slog.Logger
 	registry     prometheus.Registerer
+	kafka        *kafka.Metrics // of all engines' clients, by side
 	m            *metrics
 	newRunner    func(engine.Config) (Runner, error)
 	check        func(context.Context, kafka.Cluster) (kafka.Info, *kafka.Problem)
@@ -130,6 +131,9 @@ func New(c Config) (*Supervisor, error) {
 		s.forget = forget
 	}
 	var err error
+	if s.kafka, err = kafka.NewMetrics(s.registry); err != nil {
+		return nil, err
+	}
 	s.m, err = newMetrics(s.registry)
 	return s, err
 }

@@ -46,10 +46,10 @@ func (c *Produce) Run(ctx context.Context) error {
 			Timestamp: start.Add(time.Duration(i) * time.Millisecond),
 			Headers:   []kgo.RecordHeader{{Key: "origin", Value: []byte("demo")}, {Key: "n", Value: binary.BigEndian.AppendUint64(nil, uint64(i))}},
 		}
-		switch {
-		case i%50 == 7:
+		switch i % 50 {
+		case 7:
 			r.Value = nil // a tombstone
-		case i%50 == 8:
+		case 8:
 			r.Key = nil
 		}
 		cl.Produce(ctx, r, func(_ *kgo.Record, err error) {

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -232,13 +236,15 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 			}
 		}
 	}
-	var limits map[string]string
+	var limits map[string]map[string]string
 	for _, s := range j.sends {
-		if rp := byTP[s.tp]; rp != nil && tooLarge(kerr.ErrorForCode(rp.ErrorCode)) && limits[s.tp.Topic] == "" {
-			if limits == nil {
-				limits = map[string]string{}
+		if rp := byTP[s.tp]; rp != nil && limits[s.tp.Topic] == nil {
+			if names := limitNames(kerr.ErrorForCode(rp.ErrorCode)); len(names) > 0 {
+				if limits == nil {
+					limits = map[string]map[string]string{}
+				}
+				limits[s.tp.Topic] = p.target.topicConfigs(ctx, s.tp.Topic, names)
 			}
-			limits[s.tp.Topic] = p.target.topicConfig(ctx, s.tp.Topic, "max.message.bytes")
 		}
 	}
 	p.mu.Lock()
@@ -250,12 +256,24 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 	p.wake()
 }
 
+// limitNames are the settings of a topic that an error of Produce is about.
+func limitNames(err error) []string {
+	switch {
+	case tooLarge(err):
+		return []string{"max.message.bytes"}
+	case errors.Is(err, kerr.InvalidTimestamp), errors.Is(err, kerr.InvalidRecord):
+		// message.timestamp.difference.max.ms is what brokers before 3.6 have instead.
+		return []string{"message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "message.timestamp.difference.max.ms"}
+	}
+	return nil
+}
+
 func tooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
 // produced takes the answer for one partition; the lock is held.
-func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.ProduceResponseTopicPartition, err error, limit string) {
+func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.ProduceResponseTopicPartition, err error, limits map[string]string) {
 	t, b := s.part, s.batch
 	b.inRequest = false
 	if t.sending != b { // removed meanwhile
@@ -284,11 +302,11 @@ func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.Produ
 		errors.Is(code, kerr.InvalidProducerIDMapping), errors.Is(code, kerr.DuplicateSequenceNumber), errors.Is(code, kerr.ProducerFenced):
 		p.renumber(ctx, t, code)
 	case tooLarge(code):
-		p.refused(t, rp, code, limit)
+		p.refused(t, rp, code, limits)
 	case errors.Is(code, kerr.InvalidRecord), errors.Is(code, kerr.InvalidTimestamp), errors.Is(code, kerr.UnsupportedCompressionType),
 		errors.Is(code, kerr.UnsupportedForMessageFormat), errors.Is(code, kerr.PolicyViolation), errors.Is(code, kerr.InvalidTopicException),
 		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3:
-		p.refused(t, rp, code, "")
+		p.refused(t, rp, code, limits)
 	case errors.Is(code, kerr.TopicAuthorizationFailed), errors.Is(code, kerr.ClusterAuthorizationFailed):
 		p.stopPart(t, Stop{
 			Reason: StopTargetDenied, Offset: t.position, Retry: true, Err: code,
@@ -392,7 +410,7 @@ func (p *RecordPath) foreign(t *part, base int64) {
 
 // refused looks for the record that the target does not take: the batch is made smaller until it is alone. The target
 // took nothing of the batch, so its sequence numbers are free. The lock is held.
-func (p *RecordPath) refused(t *part, rp *kmsg.ProduceResponseTopicPartition, code error, limit string) {
+func (p *RecordPath) refused(t *part, rp *kmsg.ProduceResponseTopicPartition, code error, limits map[string]string) {
 	b := t.sending
 	n := len(b.records)
 	if n > 1 {
@@ -428,12 +446,12 @@ func (p *RecordPath) refused(t *part, rp *kmsg.ProduceResponseTopicPartition, co
 		t.asg.Source.Partition, t.asg.Source.Topic, why)
 	if tooLarge(code) {
 		stop.Reason = StopTooLarge
-		if limit == "" {
-			limit = "unknown"
-		}
-		evidence["limit"], evidence["limit_name"] = limit, "max.message.bytes"
-		stop.Message = fmt.Sprintf("The record at offset %d of partition %d of topic %s takes %d bytes in a batch of its own; topic %s on the target allows %s (max.message.bytes).",
-			r.offset, t.asg.Source.Partition, t.asg.Source.Topic, len(b.encoded), t.asg.Target.Topic, limit)
+		stop.Message = fmt.Sprintf("The record at offset %d of partition %d of topic %s takes %d bytes in a batch of its own; topic %s on the target allows less (%s).",
+			r.offset, t.asg.Source.Partition, t.asg.Source.Topic, len(b.encoded), t.asg.Target.Topic, settings(limits))
+		evidence["limit"] = settings(limits)
+	} else if outsideWindow(r.ts, limits, time.Now()) {
+		stop.Message = fmt.Sprintf("%s Topic %s on the target has %s.", stop.Message, t.asg.Target.Topic, settings(limits))
+		evidence["limit"] = settings(limits)
 	}
 	t.maxRecords, t.maxBytes = 1, p.cfg.BatchBytes
 	p.stopPart(t, stop)
@@ -452,22 +470,58 @@ func (p *RecordPath) putBack(t *part) {
 	notify(p.wakeProduce)
 }
 
-// topicConfig reads one setting of a topic, "" when it cannot.
-func (s *side) topicConfig(ctx context.Context, topic, name string) string {
+// outsideWindow tells whether a timestamp lies outside of what a topic's settings allow, in ms around now.
+func outsideWindow(ts int64, limits map[string]string, now time.Time) bool {
+	for name, value := range limits {
+		ms, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || name == "max.message.bytes" {
+			continue
+		}
+		age := now.UnixMilli() - ts
+		if name != "message.timestamp.after.max.ms" && age > ms || name != "message.timestamp.before.max.ms" && -age > ms {
+			return true
+		}
+	}
+	return false
+}
+
+// settings is "name=value, …", in order of names; a value that could not be read is left out.
+func settings(limits map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		if v := limits[name]; v != "" {
+			name += "=" + v
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// topicConfigs reads settings of a topic; those that the broker does not know are left out, and where it does not
+// answer all are there without a value.
+func (s *side) topicConfigs(ctx context.Context, topic string, names []string) map[string]string {
+	unread := make(map[string]string, len(names))
+	for _, n := range names {
+		unread[n] = ""
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	rr := kmsg.NewDescribeConfigsRequestResource()
-	rr.ResourceType, rr.ResourceName, rr.ConfigNames = kmsg.ConfigResourceTypeTopic, topic, []string{name}
+	rr.ResourceType, rr.ResourceName, rr.ConfigNames = kmsg.ConfigResourceTypeTopic, topic, names
 	req.Resources = append(req.Resources, rr)
 	resp, err := req.RequestWith(ctx, s.client)
 	if err != nil || len(resp.Resources) != 1 {
-		return ""
+		return unread
 	}
+	have := map[string]string{}
 	for _, c := range resp.Resources[0].Configs {
-		if c.Name == name && c.Value != nil {
-			return *c.Value
+		if c.Value != nil {
+			have[c.Name] = *c.Value
 		}
 	}
-	return ""
+	if len(have) == 0 {
+		return unread
+	}
+	return have
 }

@@ -158,7 +158,7 @@ func TestB01_B04_RecordTooLargeStopsItsPartitionOnlyUntilTheLimitIsRaised(t *tes
 	stop := b.untilStopped(tp, StopTooLarge)
 	require.EqualValues(t, 101, stop.Offset)
 	require.True(t, stop.Retry)
-	require.Equal(t, "1048588", stop.Evidence["limit"])
+	require.Equal(t, "max.message.bytes=1048588", stop.Evidence["limit"])
 	require.Greater(t, stop.Evidence["batch_bytes"], 3_500_000)
 	require.EqualValues(t, 101, b.seen.position(tp))
 
@@ -208,7 +208,7 @@ func TestB06_RecordOutsideTheTargetsTimeWindowStopsThePartitionWithTheReason(t *
 	stop := b.untilStopped(TP{topic, 0}, StopRefused)
 	require.EqualValues(t, 2, stop.Offset)
 	require.EqualValues(t, 2, logEnds(t, target, remote(topic))[0], "the good records before it are there once")
-	require.Contains(t, stop.Message, "imestamp")
+	require.Contains(t, stop.Message, "message.timestamp.before.max.ms=", "the setting is named")
 }
 
 func TestB20_OffsetThatTheSourceDoesNotHaveStopsThePartition(t *testing.T) {
