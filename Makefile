@@ -42,7 +42,7 @@ test-short: $(TOOLS)/gotestsum ## Only the tests that need neither brokers nor P
 race: deps $(TOOLS)/gotestsum ## Run the concurrent packages' tests with the race detector
 	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race $(TESTFLAGS) $(RACE_PACKAGES)
 
-RACE_PACKAGES := ./internal/worker/... ./internal/engine/report/... ./internal/engine/mirror/... ./internal/kafka/...
+RACE_PACKAGES := ./internal/worker/... ./internal/engine/... ./internal/kafka/... ./internal/store/... ./internal/http/... ./internal/lifecycle/...
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 10s)

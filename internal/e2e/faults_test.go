@@ -127,20 +127,32 @@ func TestLeasesMoveInTime(t *testing.T) {
 	tgt := kafkatest.Admin(t, target)
 	waitRecords(t, target, p.remote(topic), 400, 20*time.Second)
 	s.want(http.StatusOK, http.MethodPatch, "/replications/"+flow, object{"enabled": false})
-	limit := time.After(2 * time.Second)
-	<-limit
-	atLimit := sum(ends(t, tgt, p.remote(topic)))
+	<-time.After(2 * time.Second) // the promise is a time: nothing is written later than this
+	written := func() []int64 {
+		var now []int64
+		for _, name := range []string{
+			p.remote(topic), "heartbeats", p.sourceAlias + ".checkpoints.internal",
+			"mm2-offset-syncs." + p.sourceAlias + ".internal", "mirrorflow-state." + p.sourceAlias + ".internal",
+		} {
+			now = append(now, sum(ends(t, tgt, name)))
+		}
+		return now
+	}
+	atLimit := written()
 	s.waitState(flow, "STOPPED", 10*time.Second)
-	beats := sum(ends(t, tgt, "heartbeats"))
-	later := time.After(2 * time.Second)
-	<-later
-	require.Equal(t, atLimit, sum(ends(t, tgt, p.remote(topic))), "a disabled flow writes")
-	_ = beats
+	src := kafkatest.Admin(t, source)
+	goal := sum(ends(t, src, topic)) + 500
+	wait.For(t, 30*time.Second, "500 more records on the source", func() error {
+		if got := sum(ends(t, src, topic)); got < goal {
+			return fmt.Errorf("%d of %d", got, goal)
+		}
+		return nil
+	})
+	require.Equal(t, atLimit, written(), "a disabled flow writes (records, heartbeats, checkpoints, offset syncs, state)")
 	cancel()
 	next = <-produced
 
 	// Enabled again, then handed over by a clean stop: nothing twice since the kill.
-	afterKill := atLimit
 	s.want(http.StatusOK, http.MethodPatch, "/replications/"+flow, object{"enabled": true})
 	s.waitState(flow, "RUNNING", 20*time.Second)
 	third := s.startWorker()
@@ -151,7 +163,7 @@ func TestLeasesMoveInTime(t *testing.T) {
 	s.waitIdle(flow, 30*time.Second)
 	t.Logf("clean stop of a worker: everything copied %s later", time.Since(stopped))
 	a := kafkatest.Reconcile(kafkatest.IDs(t, source, topic, kafkatest.ReadCommitted), kafkatest.IDs(t, target, p.remote(topic), kafkatest.ReadUncommitted))
-	t.Logf("%s (%d records were there when it was disabled)", a, afterKill)
+	t.Logf("after a kill, a disable and a clean hand-over: %s", a)
 	require.True(t, a.Lossless(), a.String())
 }
 
@@ -276,7 +288,9 @@ func TestRetentionThatOvertakesTheFlowIsAnEvent(t *testing.T) {
 		a.decode(t, &list)
 		for _, e := range list.Items {
 			if e.Code == "OFFSETS_LOST" {
-				t.Logf("%s %v", e.Message, e.Evidence)
+				require.EqualValues(t, 100, e.Evidence["first_missing"])
+				require.EqualValues(t, 299, e.Evidence["last_missing"])
+				require.EqualValues(t, 200, e.Evidence["count"])
 				return nil
 			}
 		}
