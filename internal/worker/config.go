@@ -94,7 +94,6 @@ func toEngineConfig(spec flows.FlowSpec, s securities) engine.Config {
 		OffsetLagMax:            f.OffsetLagMax,
 		ReadUncommitted:         f.IsolationLevel == "read_uncommitted",
 		StartPosition:           string(f.StartPosition),
-		FlowCreatedAt:           f.CreatedAt,
 		SyncTopicConfigs:        f.SyncTopicConfigs,
 		MirrorTopicConfigs:      f.TopicConfigSyncMode == "mirror",
 		ConfigPropertiesExclude: slices.Clone(f.ConfigPropertiesExclude),
