@@ -75,7 +75,9 @@ type API interface {
 	GetService(ctx context.Context, project, id uuid.UUID) (Service, error)
 	ListServices(ctx context.Context, project uuid.UUID, f ServiceFilter, p Page) (List[Service], error)
 	// UpdateService replaces a service. The engine never changes; the alias not once a flow uses
-	// it. A changed connection is checked like on create.
+	// it. A changed connection is checked like on create. Secrets that in does not name are kept,
+	// and refused (CodeInvalid with their pointers) when addresses, protocol, mechanism, token
+	// endpoint, roots or server name change: a stored secret is never sent to another place.
 	UpdateService(ctx context.Context, project, id uuid.UUID, in ServiceInput, ifRevision int64, force bool) (Service, error)
 	// DeleteService refuses with CodeConflict, naming the integrations and flows, while it is used.
 	DeleteService(ctx context.Context, project, id uuid.UUID) error

@@ -146,7 +146,7 @@ func (m *Manager) updateServiceOnce(ctx context.Context, project, id uuid.UUID, 
 	return out, again, err
 }
 
-// changedService overlays in on old and validates the whole.
+// changedService overlays in on old and validates the whole. Nothing of in has left for anywhere when it refuses.
 func (m *Manager) changedService(old Service, in ServiceInput) (Service, error) {
 	if in.Engine == "" {
 		in.Engine = old.Engine
@@ -155,7 +155,7 @@ func (m *Manager) changedService(old Service, in ServiceInput) (Service, error) 
 	if in.Engine != old.Engine {
 		return Service{}, Invalid("/engine", fmt.Sprintf("cannot be changed; it is %s", old.Engine))
 	}
-	if err := validateService(in, old.Sealed).err(); err != nil {
+	if err := append(validateService(in, old.Sealed), refuseMovedSecrets(old, in)...).err(); err != nil {
 		return Service{}, err
 	}
 	sealed, err := m.seal(old.Sealed, in.Secrets)

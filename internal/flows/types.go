@@ -71,7 +71,8 @@ const (
 )
 
 // SecretChange is what a request says about a secret. Absent from the map:
-// keep what is stored (nothing on create). Nil: clear it. Else: set it.
+// keep what is stored (nothing on create), which an update refuses when it changes where or how
+// the secret travels. Nil: clear it. Else: set it.
 type SecretChange map[SecretField]*string
 
 // SealedSecret is a value only workers can open (anonymous NaCl box to the public key KeyID).

@@ -2039,12 +2039,14 @@ type SaslInput struct {
 	ClientId *string `json:"clientId,omitempty"`
 
 	// ClientSecret OAuth 2 client secret for OAUTHBEARER. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	ClientSecret nullable.Nullable[string] `json:"clientSecret,omitempty"`
 
 	// Mechanism SASL mechanism.
 	Mechanism SaslInputMechanism `json:"mechanism"`
 
 	// Password Password for PLAIN and SCRAM. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	Password nullable.Nullable[string] `json:"password,omitempty"`
 
 	// Scope OAuth 2 scope for OAUTHBEARER. Default "", none.
@@ -2070,12 +2072,14 @@ type SaslPatch struct {
 	ClientId nullable.Nullable[string] `json:"clientId,omitempty"`
 
 	// ClientSecret OAuth 2 client secret for OAUTHBEARER. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	ClientSecret nullable.Nullable[string] `json:"clientSecret,omitempty"`
 
 	// Mechanism SASL mechanism.
 	Mechanism nullable.Nullable[SaslPatchMechanism] `json:"mechanism,omitempty"`
 
 	// Password Password for PLAIN and SCRAM. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	Password nullable.Nullable[string] `json:"password,omitempty"`
 
 	// Scope OAuth 2 scope for OAUTHBEARER. Default "", none.
@@ -2424,6 +2428,7 @@ type TlsInput struct {
 	Cert *string `json:"cert,omitempty"`
 
 	// Key PEM private key of the client certificate. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	Key nullable.Nullable[string] `json:"key,omitempty"`
 
 	// ServerName The name that certificates must carry. Default "", the address's host.
@@ -2439,6 +2444,7 @@ type TlsPatch struct {
 	Cert nullable.Nullable[string] `json:"cert,omitempty"`
 
 	// Key PEM private key of the client certificate. Never shown. Omitted keeps the stored one, null removes it.
+	// Required again when what decides where and how it is sent changes (see PUT).
 	Key nullable.Nullable[string] `json:"key,omitempty"`
 
 	// ServerName The name that certificates must carry. Default "", the address's host.
@@ -3534,6 +3540,11 @@ type ClientInterface interface {
 	// are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 	// replaced without stopping the replications that use the service.
 	//
+	// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+	// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+	// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+	// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /services/{id} (the `UpdateService` operationId).
@@ -3545,6 +3556,11 @@ type ClientInterface interface {
 	// removes one; leaving out `tls` or `sasl` as a whole removes its secrets too). Read-only members, and `engine`,
 	// are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 	// replaced without stopping the replications that use the service.
+	//
+	// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+	// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+	// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+	// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4561,6 +4577,11 @@ func (c *Client) PatchServiceWithApplicationMergePatchPlusJSONBody(ctx context.C
 // are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 // replaced without stopping the replications that use the service.
 //
+// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /services/{id} (the `UpdateService` operationId).
@@ -4582,6 +4603,11 @@ func (c *Client) UpdateServiceWithBody(ctx context.Context, id Id, params *Updat
 // removes one; leaving out `tls` or `sasl` as a whole removes its secrets too). Read-only members, and `engine`,
 // are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 // replaced without stopping the replications that use the service.
+//
+// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7670,6 +7696,11 @@ type ClientWithResponsesInterface interface {
 	// are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 	// replaced without stopping the replications that use the service.
 	//
+	// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+	// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+	// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+	// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /services/{id} (the `UpdateService` operationId).
@@ -7681,6 +7712,11 @@ type ClientWithResponsesInterface interface {
 	// removes one; leaving out `tls` or `sasl` as a whole removes its secrets too). Read-only members, and `engine`,
 	// are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 	// replaced without stopping the replications that use the service.
+	//
+	// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+	// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+	// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+	// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14954,6 +14990,11 @@ func (c *ClientWithResponses) PatchServiceWithApplicationMergePatchPlusJSONBodyW
 // are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 // replaced without stopping the replications that use the service.
 //
+// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /services/{id} (the `UpdateService` operationId).
@@ -14971,6 +15012,11 @@ func (c *ClientWithResponses) UpdateServiceWithBodyWithResponse(ctx context.Cont
 // removes one; leaving out `tls` or `sasl` as a whole removes its secrets too). Read-only members, and `engine`,
 // are accepted when equal to what is stored. A changed connection is checked as on create. Credentials are
 // replaced without stopping the replications that use the service.
+//
+// A stored secret is never sent to another place: when `bootstrapServers` has an address that was not there, or
+// `protocol`, `mechanism`, `tokenEndpoint`, `tls.ca` or `tls.serverName` changes, every stored secret must be sent
+// again in the same request (or removed with null), else 400 with its pointer. Changing `username`, `clientId`,
+// `scope` or `tls.cert`, removing or reordering addresses, and everything outside `security` keeps secrets.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
