@@ -164,7 +164,8 @@ func defaultRooms() rooms {
 
 func openStore(t *Task) (store, error) {
 	return state.Open(state.Config{
-		Target: t.cfg.Target, ClientID: t.clientID("state"), SourceAlias: t.cfg.SourceAlias, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
+		Target: t.cfg.Target, ClientID: t.clientID("state"), SourceAlias: t.cfg.SourceAlias,
+		Flow: t.cfg.Identity.FlowID, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
 		ReplicationFactor: t.cfg.ReplicationFactor, MM2Positions: true, Logger: t.log,
 		RemoteTopic: func(source string) string { return t.policy.FormatRemoteTopic(t.cfg.SourceAlias, source) },
 	})

@@ -10,23 +10,16 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 )
 
-// The state topic holds two kinds of records. Numbers are big-endian, strings have a uint16 length.
-//
-//	head  key:   "mf", version, kindHead, remote topic, int32 partition
-//	      value: version, int64 lease epoch, source topic, source topic id, target topic id, int64 position,
-//	             int64 target next, map prefix (uint8 length), uint16 count of blocks, a uint64 hash for each, rest of the map
-//	block key:   "mf", version, kindBlock, remote topic, int32 partition, uint64 hash
-//	      value: version, bytes of the map
-//
-// The map is MarshalBinary's bytes: its first bytes, which change with every run, are the prefix; what follows is cut in
-// blocks of blockBytes, the remainder stays in the head. A map that grows at its end leaves the blocks before alone, so a
-// save writes the head only. Blocks are named by their content: a head and the blocks it names cannot disagree, whatever
-// was written last before a crash.
+// The records' forms; doc.go describes them. Numbers are big-endian, strings have a uint16 length.
 const (
-	codecVersion = 1
-	keyMagic     = "mf"
-	kindHead     = 'H'
-	kindBlock    = 'B'
+	keyMagic  = "mf"
+	kindHead  = 'H'
+	kindBlock = 'B'
+
+	keyVersion      = 1 // of heads and notes, and of blocks without a term
+	blockKeyVersion = 2
+	headVersion     = 2 // 1: no generation, no flow
+	blockVersion    = 1
 
 	blockBytes = 16 << 10
 	// maxBlocks keeps a head far below message.max.bytes.
@@ -40,8 +33,43 @@ var (
 	ErrVersion = errors.New("state: written by a newer version")
 )
 
+// term is a writer's turn at a partition. Generations rise with each take-over, whoever takes over; lease epochs rise
+// within a task of a flow and mean nothing beyond it.
+type term struct{ generation, epoch int64 }
+
+// stamp says who wrote a head.
+type stamp struct {
+	term
+	flow string
+}
+
+// outranks tells whether a head counts that was read after one of the stamp old.
+func (s stamp) outranks(old stamp) bool {
+	switch {
+	case s.generation != old.generation:
+		return s.generation > old.generation
+	case s.flow == old.flow:
+		return s.epoch >= old.epoch
+	}
+	return true
+}
+
+// blockTerm is the term under which a head's blocks are named.
+func (s stamp) blockTerm() term {
+	if s.generation == 0 { // head of version 1
+		return term{}
+	}
+	return s.term
+}
+
+// blockID names a block of a partition: by whose it is and by its content.
+type blockID struct {
+	term
+	hash uint64
+}
+
 type head struct {
-	leaseEpoch int64
+	stamp
 	source     string
 	sourceID   [16]byte
 	targetID   [16]byte
@@ -57,40 +85,51 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-func headKey(k Key) []byte { return appendKey(kindHead, k) }
+func headKey(k Key) []byte { return appendKey(keyVersion, kindHead, k) }
 
-func blockKey(k Key, hash uint64) []byte {
-	return binary.BigEndian.AppendUint64(appendKey(kindBlock, k), hash)
+func blockKey(k Key, id blockID) []byte {
+	if id.term == (term{}) {
+		return binary.BigEndian.AppendUint64(appendKey(keyVersion, kindBlock, k), id.hash)
+	}
+	b := appendKey(blockKeyVersion, kindBlock, k)
+	b = binary.BigEndian.AppendUint64(b, uint64(id.generation))
+	b = binary.BigEndian.AppendUint64(b, uint64(id.epoch))
+	return binary.BigEndian.AppendUint64(b, id.hash)
 }
 
-func appendKey(kind byte, k Key) []byte {
-	b := appendString(append([]byte(keyMagic), codecVersion, kind), k.RemoteTopic)
+func appendKey(version, kind byte, k Key) []byte {
+	b := appendString(append([]byte(keyMagic), version, kind), k.RemoteTopic)
 	return binary.BigEndian.AppendUint32(b, uint32(k.Partition))
 }
 
-// parseKey reads either kind of key; hash is 0 for a head.
-func parseKey(b []byte) (kind byte, k Key, hash uint64, err error) {
+// parseKey reads either kind of key; id is zero for a head.
+func parseKey(b []byte) (kind byte, k Key, id blockID, err error) {
 	d := decoder{buf: b}
 	if string(d.take(len(keyMagic))) != keyMagic {
-		return 0, k, 0, fmt.Errorf("%w: foreign key", ErrCodec)
+		return 0, k, id, fmt.Errorf("%w: foreign key", ErrCodec)
 	}
-	d.version()
+	version := d.version(blockKeyVersion)
 	kind = d.byte()
 	k.RemoteTopic = d.string()
 	k.Partition = int32(d.uint32())
+	known := kind == kindHead && version == keyVersion || kind == kindBlock
 	if kind == kindBlock {
-		hash = d.uint64()
+		if version == blockKeyVersion {
+			id.generation, id.epoch = int64(d.uint64()), int64(d.uint64())
+			known = id.generation > 0
+		}
+		id.hash = d.uint64()
 	}
-	if d.err == nil && (kind != kindHead && kind != kindBlock || k.Partition < 0 || len(d.buf) != 0) {
-		d.err = fmt.Errorf("%w: key of kind %d with %d bytes too many", ErrCodec, kind, len(d.buf))
+	if d.err == nil && (!known || k.Partition < 0 || len(d.buf) != 0) {
+		d.err = fmt.Errorf("%w: key of kind %d, version %d, with %d bytes too many", ErrCodec, kind, version, len(d.buf))
 	}
-	return kind, k, hash, d.err
+	return kind, k, id, d.err
 }
 
 // encodeEntry makes the head's value and the blocks that it names.
-func encodeEntry(e Entry) (value []byte, blocks map[uint64][]byte, err error) {
-	if len(e.SourceTopic) > math.MaxUint16 {
-		return nil, nil, fmt.Errorf("state: source topic name of %d bytes", len(e.SourceTopic))
+func encodeEntry(e Entry, by stamp) (value []byte, blocks map[uint64][]byte, err error) {
+	if n := max(len(e.SourceTopic), len(by.flow)); n > math.MaxUint16 {
+		return nil, nil, fmt.Errorf("state: source topic or flow with a name of %d bytes", n)
 	}
 	if e.Position < 0 || e.TargetNext < -1 {
 		return nil, nil, fmt.Errorf("state: position %d and target next %d of topic %s are no offsets", e.Position, e.TargetNext, e.SourceTopic)
@@ -104,8 +143,9 @@ func encodeEntry(e Entry) (value []byte, blocks map[uint64][]byte, err error) {
 		_, n := binary.Uvarint(data[1:]) // version byte, count
 		prefix, body = data[:1+n], data[1+n:]
 	}
-	b := binary.BigEndian.AppendUint64([]byte{codecVersion}, uint64(e.LeaseEpoch))
-	b = appendString(b, e.SourceTopic)
+	b := binary.BigEndian.AppendUint64([]byte{headVersion}, uint64(by.generation))
+	b = binary.BigEndian.AppendUint64(b, uint64(by.epoch))
+	b = appendString(appendString(b, by.flow), e.SourceTopic)
 	b = append(b, e.SourceTopicID[:]...)
 	b = append(b, e.TargetTopicID[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Position))
@@ -121,7 +161,7 @@ func encodeEntry(e Entry) (value []byte, blocks map[uint64][]byte, err error) {
 	for i := range full {
 		block := body[i*blockBytes : (i+1)*blockBytes]
 		hash := hashOf(block)
-		blocks[hash] = append([]byte{codecVersion}, block...)
+		blocks[hash] = append([]byte{blockVersion}, block...)
 		b = binary.BigEndian.AppendUint64(b, hash)
 	}
 	return append(b, body[full*blockBytes:]...), blocks, nil
@@ -135,8 +175,16 @@ func hashOf(b []byte) uint64 {
 
 func parseHead(b []byte) (head, error) {
 	d := decoder{buf: b}
-	d.version()
-	h := head{leaseEpoch: int64(d.uint64()), source: d.string()}
+	var h head
+	version := d.version(headVersion)
+	if version > 1 {
+		h.generation = int64(d.uint64())
+	}
+	h.epoch = int64(d.uint64())
+	if version > 1 {
+		h.flow = d.string()
+	}
+	h.source = d.string()
 	copy(h.sourceID[:], d.take(16))
 	copy(h.targetID[:], d.take(16))
 	h.position, h.targetNext = int64(d.uint64()), int64(d.uint64())
@@ -152,25 +200,25 @@ func parseHead(b []byte) (head, error) {
 		}
 		h.rest = d.buf
 	}
-	if d.err == nil && (h.position < 0 || h.targetNext < -1) {
-		d.err = fmt.Errorf("%w: position %d, target next %d", ErrCodec, h.position, h.targetNext)
+	if d.err == nil && (h.position < 0 || h.targetNext < -1 || version > 1 && h.generation < 1) {
+		d.err = fmt.Errorf("%w: position %d, target next %d, generation %d", ErrCodec, h.position, h.targetNext, h.generation)
 	}
 	return h, d.err
 }
 
 // entry joins a head with its blocks. A map of which a block is missing or altered is given up, and complete is false:
 // the position stands by itself.
-func (h head) entry(blocks map[uint64][]byte) (e Entry, complete bool) {
+func (h head) entry(blocks map[blockID][]byte) (e Entry, complete bool) {
 	e = Entry{
 		SourceTopic: h.source, SourceTopicID: h.sourceID, TargetTopicID: h.targetID, Position: h.position, TargetNext: h.targetNext,
-		LeaseEpoch: h.leaseEpoch,
+		LeaseEpoch: h.epoch,
 	}
 	if len(h.prefix) == 0 {
 		return e, len(h.blocks) == 0 && len(h.rest) == 0
 	}
 	data := append([]byte(nil), h.prefix...)
 	for _, hash := range h.blocks {
-		b, ok := blocks[hash]
+		b, ok := blocks[blockID{h.blockTerm(), hash}]
 		if !ok || hashOf(b) != hash {
 			return e, false
 		}
@@ -187,7 +235,7 @@ func (h head) entry(blocks map[uint64][]byte) (e Entry, complete bool) {
 // parseBlock returns a block's bytes.
 func parseBlock(b []byte) ([]byte, error) {
 	d := decoder{buf: b}
-	d.version()
+	d.version(blockVersion)
 	return d.buf, d.err
 }
 
@@ -239,13 +287,15 @@ func (d *decoder) uint64() uint64 {
 
 func (d *decoder) string() string { return string(d.take(int(d.uint16()))) }
 
-func (d *decoder) version() {
+// version reads a version byte, which must not pass newest.
+func (d *decoder) version(newest byte) byte {
 	v := d.byte()
 	switch {
-	case d.err != nil || v == codecVersion:
-	case v > codecVersion:
-		d.err = fmt.Errorf("%w: version %d, this program reads up to %d", ErrVersion, v, codecVersion)
+	case d.err != nil || v > 0 && v <= newest:
+	case v > newest:
+		d.err = fmt.Errorf("%w: version %d, this program reads up to %d", ErrVersion, v, newest)
 	default:
 		d.err = fmt.Errorf("%w: version %d", ErrCodec, v)
 	}
+	return v
 }

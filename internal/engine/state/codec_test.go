@@ -22,6 +22,8 @@ func holed(tb testing.TB, n int) *mm2.OffsetMap {
 	return m
 }
 
+var writer = stamp{term{generation: 4, epoch: 9}, "flow"}
+
 func full(m *mm2.OffsetMap) Entry {
 	return Entry{
 		SourceTopic: "orders", SourceTopicID: [16]byte{1, 2}, TargetTopicID: [16]byte{3}, Position: 1 << 40, TargetNext: 77, Map: m, LeaseEpoch: 9,
@@ -35,15 +37,15 @@ func TestEntrySurvivesEncoding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			value, blocks, err := encodeEntry(e)
+			value, blocks, err := encodeEntry(e, writer)
 			require.NoError(t, err)
 			require.Less(t, len(value), 64<<10)
 			h, err := parseHead(value)
 			require.NoError(t, err)
-			bare := map[uint64][]byte{}
+			bare := map[blockID][]byte{}
 			for hash, b := range blocks {
 				require.LessOrEqual(t, len(b), blockBytes+1)
-				bare[hash], err = parseBlock(b)
+				bare[blockID{writer.term, hash}], err = parseBlock(b)
 				require.NoError(t, err)
 			}
 			got, complete := h.entry(bare)
@@ -60,12 +62,12 @@ func TestEntrySurvivesEncoding(t *testing.T) {
 func TestMapThatGrowsAtItsEndLeavesItsBlocksAlone(t *testing.T) {
 	t.Parallel()
 	m := holed(t, 8000)
-	_, before, err := encodeEntry(full(m))
+	_, before, err := encodeEntry(full(m), writer)
 	require.NoError(t, err)
 	require.NotEmpty(t, before)
 	source, target, _ := m.End()
 	require.NoError(t, m.AddRun(source+3, target, 10))
-	_, after, err := encodeEntry(full(m))
+	_, after, err := encodeEntry(full(m), writer)
 	require.NoError(t, err)
 	for hash := range before {
 		require.Contains(t, after, hash)
@@ -74,7 +76,7 @@ func TestMapThatGrowsAtItsEndLeavesItsBlocksAlone(t *testing.T) {
 
 func TestMapOfWhichABlockIsMissingIsGivenUpButThePositionStands(t *testing.T) {
 	t.Parallel()
-	value, _, err := encodeEntry(full(holed(t, 8000)))
+	value, _, err := encodeEntry(full(holed(t, 8000)), writer)
 	require.NoError(t, err)
 	h, err := parseHead(value)
 	require.NoError(t, err)
@@ -86,43 +88,63 @@ func TestMapOfWhichABlockIsMissingIsGivenUpButThePositionStands(t *testing.T) {
 
 func TestNewerVersionIsAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
-	value, _, err := encodeEntry(full(nil))
+	value, _, err := encodeEntry(full(nil), writer)
 	require.NoError(t, err)
-	value[0] = codecVersion + 1
+	value[0] = headVersion + 1
 	_, err = parseHead(value)
 	require.ErrorIs(t, err, ErrVersion)
 	key := headKey(Key{"a.t", 1})
-	key[len(keyMagic)] = codecVersion + 1
+	key[len(keyMagic)] = blockKeyVersion + 1
 	_, _, _, err = parseKey(key)
 	require.ErrorIs(t, err, ErrVersion)
 }
 
+func TestAHeadOutranksAnotherByGenerationThenByTheEpochOfItsFlow(t *testing.T) {
+	t.Parallel()
+	of := func(generation, epoch int64, flow string) stamp { return stamp{term{generation, epoch}, flow} }
+	for name, c := range map[string]struct {
+		later, earlier stamp
+		want           bool
+	}{
+		"a higher generation, whatever the epoch":          {of(3, 1, "f"), of(2, 7, "f"), true},
+		"a lower generation, whatever the epoch":           {of(2, 7, "f"), of(3, 1, "f"), false},
+		"the same generation and a higher epoch":           {of(3, 6, "f"), of(3, 5, "f"), true},
+		"the same generation and a lower epoch":            {of(3, 4, "f"), of(3, 5, "f"), false},
+		"the same writer":                                  {of(3, 5, "f"), of(3, 5, "f"), true},
+		"the same generation, the lower epoch of another":  {of(3, 1, "g"), of(3, 5, "f"), true},
+		"a first generation after one without generations": {of(1, 1, "g"), of(0, 9, ""), true},
+	} {
+		require.Equal(t, c.want, c.later.outranks(c.earlier), name)
+	}
+}
+
 func FuzzKeysNeverPanicAndRoundTrip(f *testing.F) {
 	f.Add(headKey(Key{"a.t", 1}))
-	f.Add(blockKey(Key{"a.t", 1}, 77))
+	f.Add(blockKey(Key{"a.t", 1}, blockID{hash: 77}))
+	f.Add(blockKey(Key{"a.t", 1}, blockID{term{3, 2}, 77}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, k, hash, err := parseKey(b)
+		kind, k, id, err := parseKey(b)
 		if err != nil {
 			return
 		}
 		if kind == kindHead {
 			require.Equal(t, b, headKey(k))
 		} else {
-			require.Equal(t, b, blockKey(k, hash))
+			require.Equal(t, b, blockKey(k, id))
 		}
 	})
 }
 
 func FuzzValuesNeverPanic(f *testing.F) {
-	value, blocks, err := encodeEntry(full(holed(f, 8000)))
+	value, blocks, err := encodeEntry(full(holed(f, 8000)), writer)
 	require.NoError(f, err)
 	f.Add(value)
-	small, _, err := encodeEntry(full(holed(f, 3)))
+	small, _, err := encodeEntry(full(holed(f, 3)), writer)
 	require.NoError(f, err)
 	f.Add(small)
-	bare := map[uint64][]byte{}
+	bare := map[blockID][]byte{}
 	for hash, b := range blocks {
-		bare[hash] = b[1:]
+		bare[blockID{writer.term, hash}] = b[1:]
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHead(b)
@@ -130,7 +152,7 @@ func FuzzValuesNeverPanic(f *testing.F) {
 			return
 		}
 		e, _ := h.entry(bare)
-		_, _, err = encodeEntry(e)
+		_, _, err = encodeEntry(e, writer)
 		require.NoError(t, err)
 	})
 }

@@ -10,41 +10,69 @@ import (
 
 // Beside heads and blocks the state topic holds notes, small facts of the engine by name, which live and die with the
 // copies as positions do.
-//
-//	note  key:   "mf", version, kindNote, name
-//	      value: the caller's bytes
 const kindNote = 'N'
 
 // notebook holds the notes that were read or written.
 type notebook struct {
 	mu sync.Mutex
 	m  map[string][]byte
+	// fresh are the names written since the last reading began: what it finds of them may be older.
+	fresh map[string]bool
 }
 
-func (n *notebook) set(name string, value []byte) {
+// begin says that the topic is being read now.
+func (n *notebook) begin() {
+	n.mu.Lock()
+	n.fresh = map[string]bool{}
+	n.mu.Unlock()
+}
+
+// replace takes what was read.
+func (n *notebook) replace(read map[string][]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.m == nil {
-		n.m = map[string][]byte{}
+	for name := range n.fresh {
+		delete(read, name)
+		if value, ok := n.m[name]; ok {
+			read[name] = value
+		}
 	}
+	n.m = read
+}
+
+// wrote takes what was written; nil: removed.
+func (n *notebook) wrote(name string, value []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fresh == nil {
+		n.fresh = map[string]bool{}
+	}
+	n.fresh[name] = true
+	setNote(&n.m, name, value)
+}
+
+func setNote(m *map[string][]byte, name string, value []byte) {
 	if value == nil {
-		delete(n.m, name)
+		delete(*m, name)
 		return
 	}
-	n.m[name] = value
+	if *m == nil {
+		*m = map[string][]byte{}
+	}
+	(*m)[name] = value
 }
 
 func noteKey(name string) []byte {
-	return appendString(append([]byte(keyMagic), codecVersion, kindNote), name)
+	return appendString(append([]byte(keyMagic), keyVersion, kindNote), name)
 }
 
-// take keeps a record that is a note and tells whether it is one.
-func (n *notebook) take(r *kgo.Record) bool {
+// takeNote adds a record to notes and tells whether it is one.
+func takeNote(r *kgo.Record, notes map[string][]byte) bool {
 	d := decoder{buf: r.Key}
 	if string(d.take(len(keyMagic))) != keyMagic {
 		return false
 	}
-	d.version()
+	d.version(keyVersion)
 	kind := d.byte()
 	if d.err != nil || kind != kindNote {
 		return false
@@ -53,7 +81,7 @@ func (n *notebook) take(r *kgo.Record) bool {
 	if d.err != nil || len(d.buf) != 0 {
 		return false
 	}
-	n.set(name, r.Value)
+	setNote(&notes, name, r.Value)
 	return true
 }
 
@@ -70,9 +98,11 @@ func (s *TopicStore) SaveNote(ctx context.Context, name string, value []byte) er
 	if err := s.make(ctx); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.write(ctx, []*kgo.Record{{Topic: s.topic, Key: noteKey(name), Value: value}}); err != nil {
 		return fmt.Errorf("save note %s: %w", name, err)
 	}
-	s.notes.set(name, value)
+	s.notes.wrote(name, value)
 	return nil
 }

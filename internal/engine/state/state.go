@@ -23,7 +23,7 @@ type Entry struct {
 	// TargetNext is the target offset after the last acknowledged record; -1: none yet.
 	TargetNext int64
 	Map        *mm2.OffsetMap
-	LeaseEpoch int64 // of the writer; the highest wins on reading
+	LeaseEpoch int64 // of the writer, as read; Save puts its own
 	// Adopted tells that the entry came from MM2's offsets topic (no map).
 	Adopted bool
 }

@@ -22,7 +22,9 @@ type Config struct {
 	Target      kafka.Cluster
 	ClientID    string
 	SourceAlias string
-	// LeaseEpoch of this task: of two states of a partition that were written out of turn, the higher epoch's counts.
+	// Flow and LeaseEpoch say who writes: of writers that took a partition over at the same time, of one flow, the higher
+	// epoch's state counts.
+	Flow       string
 	LeaseEpoch int64
 	// ReplicationFactor of topics that have to be made; 0 and -1 are the cluster's default.
 	ReplicationFactor int16
@@ -43,17 +45,30 @@ type TopicStore struct {
 	offset string // MM2's positions
 	client *kgo.Client
 
-	mu sync.Mutex
-	// known are the blocks in the topic, by key: those of the last head, and orphans of heads that were never written.
-	known map[Key]map[uint64]bool
+	loading sync.Mutex // one Load at a time
+
+	mu   sync.Mutex
+	held map[Key]*holding
 	// mm2 are the positions last written or read, so that unchanged ones are not written again.
 	mm2           map[Key]int64
 	sources       map[Key]string
 	mm2Partitions int32
-	made          bool
+	made, loaded  bool
 
 	notes notebook
 }
+
+// holding is what a store knows of a partition's records in the topic.
+type holding struct {
+	found      int64 // the highest generation that was read
+	generation int64 // that of our own saves; 0: none yet
+	// own are the blocks of our last head, obsolete those that go once the next head stands: of earlier terms, and our own
+	// of which the removal is not known to have landed.
+	own      map[uint64]bool
+	obsolete map[blockID]bool
+}
+
+func newHolding() *holding { return &holding{own: map[uint64]bool{}, obsolete: map[blockID]bool{}} }
 
 var _ Store = (*TopicStore)(nil)
 
@@ -82,7 +97,7 @@ func Open(cfg Config) (*TopicStore, error) {
 	}
 	return &TopicStore{
 		cfg: cfg, topic: mm2.StateTopic(cfg.SourceAlias), offset: mm2.ConnectOffsetsTopic(cfg.SourceAlias), client: client,
-		known: map[Key]map[uint64]bool{}, mm2: map[Key]int64{}, sources: map[Key]string{},
+		held: map[Key]*holding{}, mm2: map[Key]int64{}, sources: map[Key]string{},
 	}, nil
 }
 
@@ -91,12 +106,14 @@ func (s *TopicStore) Close() { s.client.Close() }
 
 // Load implements Store.
 func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
 	if err := s.make(ctx); err != nil {
 		return nil, err
 	}
 	entries, err := s.loadOwn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.topic, err)
+		return nil, err
 	}
 	if s.cfg.MM2Positions {
 		if err := s.adopt(ctx, entries); err != nil {
@@ -104,6 +121,24 @@ func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
 		}
 	}
 	return entries, nil
+}
+
+// ready makes the topics, and reads ours if that was not done yet: nothing may be written without knowing what stands
+// there.
+func (s *TopicStore) ready(ctx context.Context) error {
+	if err := s.make(ctx); err != nil {
+		return err
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.mu.Lock()
+	loaded := s.loaded
+	s.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	_, err := s.loadOwn(ctx)
+	return err
 }
 
 // make creates the topics that are missing.
@@ -168,12 +203,13 @@ func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (m
 	}
 }
 
+// loadOwn reads the state topic.
 func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
-	heads := map[Key]head{}
-	blocks := map[Key]map[uint64][]byte{}
 	var fault error
+	heads, blocks, notes := map[Key]head{}, map[Key]map[blockID][]byte{}, map[string][]byte{}
+	s.notes.begin()
 	reader := topicReader{client: s.client, topic: s.topic, fn: func(r *kgo.Record) {
-		if s.notes.take(r) {
+		if takeNote(r, notes) {
 			return
 		}
 		if err := take(r, heads, blocks); err != nil {
@@ -183,12 +219,10 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 			s.cfg.Logger.Warn("record of the state topic is passed over", slog.Any("topic", s.topic), slog.Any("offset", r.Offset), slog.Any("error", err))
 		}
 	}}
-	if err := reader.read(ctx); err != nil {
-		return nil, err
+	if err := errors.Join(reader.read(ctx), fault); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.topic, err)
 	}
-	if fault != nil {
-		return nil, fault
-	}
+	s.notes.replace(notes)
 	entries := make(map[Key]Entry, len(heads))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,37 +232,57 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 			s.cfg.Logger.Warn("offset map is incomplete and is given up", slog.Any("topic", h.source), slog.Any("partition", k.Partition))
 		}
 		entries[k] = e
-	}
-	s.known = map[Key]map[uint64]bool{}
-	for k, all := range blocks {
-		s.known[k] = map[uint64]bool{}
-		for hash := range all {
-			s.known[k][hash] = true
-		}
-	}
-	for k, e := range entries {
 		s.sources[k] = e.SourceTopic
 	}
+	s.learn(heads, blocks)
+	s.loaded = true
 	return entries, nil
 }
 
+// learn takes over what was read of each partition, except of those that we have ourselves. The lock is held.
+func (s *TopicStore) learn(heads map[Key]head, blocks map[Key]map[blockID][]byte) {
+	held := map[Key]*holding{}
+	at := func(k Key) *holding {
+		if held[k] == nil {
+			held[k] = newHolding()
+		}
+		return held[k]
+	}
+	for k, h := range heads {
+		at(k).found = h.generation
+	}
+	for k, all := range blocks {
+		for id := range all {
+			n := at(k)
+			n.obsolete[id] = true
+			n.found = max(n.found, id.generation)
+		}
+	}
+	for k, old := range s.held {
+		if h := heads[k]; old.generation > 0 && (h.generation <= old.generation || h.flow == s.cfg.Flow) {
+			held[k] = old
+		}
+	}
+	s.held = held
+}
+
 // take applies one record of the state topic.
-func take(r *kgo.Record, heads map[Key]head, blocks map[Key]map[uint64][]byte) error {
-	kind, k, hash, err := parseKey(r.Key)
+func take(r *kgo.Record, heads map[Key]head, blocks map[Key]map[blockID][]byte) error {
+	kind, k, id, err := parseKey(r.Key)
 	switch {
 	case err != nil:
 		return err
 	case kind == kindBlock && r.Value == nil:
-		delete(blocks[k], hash)
+		delete(blocks[k], id)
 	case kind == kindBlock:
 		b, err := parseBlock(r.Value)
 		if err != nil {
 			return err
 		}
 		if blocks[k] == nil {
-			blocks[k] = map[uint64][]byte{}
+			blocks[k] = map[blockID][]byte{}
 		}
-		blocks[k][hash] = b
+		blocks[k][id] = b
 	case r.Value == nil:
 		delete(heads, k)
 	default:
@@ -236,9 +290,9 @@ func take(r *kgo.Record, heads map[Key]head, blocks map[Key]map[uint64][]byte) e
 		if err != nil {
 			return err
 		}
-		// What a worker without a lease wrote late does not count. After compaction it may be all that is left, which is no
-		// harm: it was acknowledged, only less far.
-		if old, ok := heads[k]; !ok || h.leaseEpoch >= old.leaseEpoch {
+		// What a writer wrote late, when another had taken over, does not count. After compaction it may be all that is left,
+		// which is no harm: it was acknowledged, only less far.
+		if old, ok := heads[k]; !ok || h.outranks(old.stamp) {
 			heads[k] = h
 		}
 	}
@@ -281,7 +335,9 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 		if owner, ok := ownedBy[tp]; ok && owner != k || ours && e.SourceTopic != tp.Topic {
 			continue
 		}
-		s.mm2[k] = at
+		if n := s.held[k]; n == nil || n.generation == 0 { // else what we wrote is newer
+			s.mm2[k] = at
+		}
 		s.sources[k] = tp.Topic
 		if !ours {
 			entries[k] = Entry{SourceTopic: tp.Topic, Position: at + 1, TargetNext: -1, Adopted: true}
@@ -290,59 +346,79 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 	return nil
 }
 
-// Save implements Store. Blocks go out before the heads that name them; MM2's positions after both.
+// Save implements Store. Blocks go out before the heads that name them; MM2's positions and removals after both.
 func (s *TopicStore) Save(ctx context.Context, entries map[Key]Entry) error {
-	if err := s.make(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var blocks, heads, positions, obsolete []*kgo.Record
+	var blocks, heads, rest []*kgo.Record
 	named := map[Key]map[uint64]bool{}
 	for k, e := range entries {
-		if e.LeaseEpoch == 0 {
-			e.LeaseEpoch = s.cfg.LeaseEpoch
+		n := s.held[k]
+		if n == nil {
+			n = newHolding()
+			s.held[k] = n
 		}
-		value, parts, err := encodeEntry(e)
+		by := stamp{term{n.generation, s.cfg.LeaseEpoch}, s.cfg.Flow}
+		if by.generation == 0 {
+			by.generation = n.found + 1
+		}
+		value, parts, err := encodeEntry(e, by)
 		if err != nil {
 			return err
 		}
 		named[k] = map[uint64]bool{}
 		for hash, b := range parts {
 			named[k][hash] = true
-			if !s.known[k][hash] {
-				blocks = append(blocks, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash), Value: b})
-			}
-		}
-		for hash := range s.known[k] {
-			if !named[k][hash] {
-				obsolete = append(obsolete, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash)})
+			if !n.own[hash] {
+				blocks = append(blocks, &kgo.Record{Topic: s.topic, Key: blockKey(k, blockID{by.term, hash}), Value: b})
 			}
 		}
 		heads = append(heads, &kgo.Record{Topic: s.topic, Key: headKey(k), Value: value})
 		if r := s.position(k, e); r != nil {
-			positions = append(positions, r)
+			rest = append(rest, r)
+		}
+	}
+	// From here on the generations are ours: the records may land whatever the answer is.
+	for k := range entries {
+		if n := s.held[k]; n.generation == 0 {
+			n.generation = n.found + 1
 		}
 	}
 	if err := s.write(ctx, blocks); err != nil {
 		return err
 	}
 	for k, hashes := range named {
-		if s.known[k] == nil {
-			s.known[k] = map[uint64]bool{}
-		}
 		for hash := range hashes {
-			s.known[k][hash] = true
+			s.held[k].own[hash] = true
 		}
 	}
 	if err := s.write(ctx, heads); err != nil {
 		return err
 	}
-	if err := s.write(ctx, append(obsolete, positions...)); err != nil {
+	for k := range entries {
+		n := s.held[k]
+		// A block on its way out does not count as there, whether or not the removal is known to have landed.
+		for hash := range n.own {
+			if !named[k][hash] {
+				n.obsolete[blockID{term{n.generation, s.cfg.LeaseEpoch}, hash}] = true
+			}
+		}
+		for hash := range named[k] {
+			delete(n.obsolete, blockID{term{n.generation, s.cfg.LeaseEpoch}, hash})
+		}
+		n.own = named[k]
+		for id := range n.obsolete {
+			rest = append(rest, &kgo.Record{Topic: s.topic, Key: blockKey(k, id)})
+		}
+	}
+	if err := s.write(ctx, rest); err != nil {
 		return err
 	}
 	for k, e := range entries {
-		s.known[k] = named[k]
+		s.held[k].obsolete = map[blockID]bool{}
 		s.sources[k] = e.SourceTopic
 		if s.cfg.MM2Positions && e.Position > 0 {
 			s.mm2[k] = e.Position - 1
@@ -369,7 +445,7 @@ func (s *TopicStore) mm2Record(k Key, source string, value []byte) *kgo.Record {
 
 // Forget implements Store. It needs a Load before, to know what to remove.
 func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
-	if err := s.make(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -377,8 +453,13 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 	var heads, rest []*kgo.Record
 	for _, k := range keys {
 		heads = append(heads, &kgo.Record{Topic: s.topic, Key: headKey(k)})
-		for hash := range s.known[k] {
-			rest = append(rest, &kgo.Record{Topic: s.topic, Key: blockKey(k, hash)})
+		if n := s.held[k]; n != nil {
+			for hash := range n.own {
+				rest = append(rest, &kgo.Record{Topic: s.topic, Key: blockKey(k, blockID{term{n.generation, s.cfg.LeaseEpoch}, hash})})
+			}
+			for id := range n.obsolete {
+				rest = append(rest, &kgo.Record{Topic: s.topic, Key: blockKey(k, id)})
+			}
 		}
 		if _, ok := s.mm2[k]; ok {
 			rest = append(rest, s.mm2Record(k, s.sources[k], nil))
@@ -392,7 +473,7 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 		return err
 	}
 	for _, k := range keys {
-		delete(s.known, k)
+		delete(s.held, k)
 		delete(s.mm2, k)
 		delete(s.sources, k)
 	}
@@ -412,7 +493,7 @@ func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
 		case r := <-results:
 			if r.Err != nil {
 				if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
-					s.made = false // deleted under us: the next call makes it again
+					s.deleted()
 				}
 				return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
 			}
@@ -421,4 +502,12 @@ func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
 		}
 	}
 	return nil
+}
+
+// deleted notes that a topic was deleted under us: the next call makes it again, and no block is there. The lock is held.
+func (s *TopicStore) deleted() {
+	s.made = false
+	for _, n := range s.held {
+		n.own, n.obsolete = map[uint64]bool{}, map[blockID]bool{}
+	}
 }
