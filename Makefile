@@ -92,8 +92,8 @@ deps-kafka:
 	@deploy/kafka/fetch.sh
 
 .PHONY: clean
-clean: ## Remove what was built here
-	rm -rf bin .mirrorflow
+clean: ## Remove what was built here (the data and keys of make run, in .mirrorflow, stay)
+	rm -rf bin
 
 # Tools have a module of their own, so that their dependencies are not the product's.
 $(TOOLS)/oapi-codegen: tools/go.mod tools/go.sum

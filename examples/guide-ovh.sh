@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./lib.sh
 source=${SOURCE:?set SOURCE to the bootstrap server of the source}
 target=${TARGET:?set TARGET to the bootstrap server of the target}
-dev=${DEV:?set DEV to the path of mirrorflow-dev}
+dev=$(command -v "${DEV:?set DEV to the absolute path of mirrorflow-dev (make build puts it into bin/)}") || die "there is no program $DEV"
 base=/1.0/cloud/project/${PROJECT:-default}/database/kafkaMirrorMaker
 topic=inventory-ovh-$(printf '%05d' $((RANDOM)))$$
 

@@ -10,8 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 # shellcheck source=lib.sh
 source ./lib.sh
 source=${SOURCE:?set SOURCE to the bootstrap server of the source}
-target=${TARGET:?set TARGET to the the bootstrap server of the target}
-dev=${DEV:?set DEV to the path of mirrorflow-dev}
+target=${TARGET:?set TARGET to the bootstrap server of the target}
+dev=$(command -v "${DEV:?set DEV to the absolute path of mirrorflow-dev (make build puts it into bin/)}") || die "there is no program $DEV"
 # A topic of its own for each run, so that the script can run again on the same clusters.
 topic=inventory-$(printf '%05d' $((RANDOM)))$$
 

@@ -51,10 +51,11 @@ wait_until() {
       printf '\n'
       die "$text: not within $limit s"
     fi
-    printf '\r   waiting: %s (%d s)   ' "$text" $((SECONDS - begin))
+    [[ -t 1 ]] && printf '\r   waiting: %s (%d s)   ' "$text" $((SECONDS - begin))
     sleep 0.3
   done
-  printf '\r   %s: done after %d s                    \n' "$text" $((SECONDS - begin))
+  [[ -t 1 ]] && printf '\r'
+  printf '   %s: done after %d s                    \n' "$text" $((SECONDS - begin))
 }
 
 table() {

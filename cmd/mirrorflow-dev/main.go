@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -104,6 +106,12 @@ func startKafka(ctx context.Context, args []string, stderr io.Writer) (*server, 
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
+	if *dir == "" {
+		return nil, errors.New("--dir is required: a folder for the broker's data and logs")
+	}
+	if err := claim(ctx, *dir, *port); err != nil {
+		return nil, err
+	}
 	c, err := kafkaproc.Start(ctx, kafkaproc.Config{
 		Version: kafkaproc.Version(*version), Dir: *dir, ClusterID: *clusterID,
 		Listeners: []kafkaproc.Listener{{Name: "PLAINTEXT", Port: *port}}, Progress: stderr,
@@ -117,6 +125,34 @@ func startKafka(ctx context.Context, args []string, stderr io.Writer) (*server, 
 		done:  node.Done(), stop: c.Stop, kill: c.Kill, logTail: node.LogTail,
 	}, nil
 }
+
+// claim makes sure that nobody else uses the folder, for as long as this process lives, and that the port is free: a
+// second broker on the data of a running one destroys both.
+func claim(ctx context.Context, dir string, port int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "mirrorflow-dev.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the folder's lock: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return fmt.Errorf("another mirrorflow-dev runs a broker in %s; stop it or choose another --dir", dir)
+	}
+	held = append(held, lock)
+	if port == 0 {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("port %d cannot be used (choose another --port, or leave it out for a free one): %w", port, err)
+	}
+	return l.Close()
+}
+
+// held keeps locks open until the process ends.
+var held []*os.File
 
 func startPostgres(ctx context.Context, args []string, stderr io.Writer) (*server, error) {
 	set, dir, port := flags("postgres", stderr)

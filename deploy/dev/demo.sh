@@ -10,15 +10,15 @@ names=() pids=()
 stop() {
   local status=$?
   trap - EXIT INT TERM
-  if [[ $status -ne 0 ]]; then
+  if [[ $status -ne 0 && $status -ne 130 && $status -ne 143 ]]; then
     local log
     for log in "$work"/*.log; do
       printf '\n---- last lines of %s ----\n' "$(basename "$log")" >&2
       tail -n 15 "$log" >&2
     done
   elif [[ ${KEEP:-} == 1 ]]; then
-    printf '\nStill running (KEEP=1):\n  API      %s\n  source   %s\n  target   %s\n  logs     %s\n  to stop  kill %s\n' \
-      "$API" "$SOURCE" "$TARGET" "$work" "${pids[*]}"
+    printf '\nStill running (KEEP=1):\n  API      %s\n  source   %s\n  target   %s\n  metrics  %s/metrics (worker)\n  database %s\n  logs     %s\n  to stop  kill %s; rm -r %s\n' \
+      "$API" "$SOURCE" "$TARGET" "http://127.0.0.1:$worker_port" "$MIRRORFLOW_DATABASE_URL" "$work" "${pids[*]}" "$work"
     exit 0
   fi
   # In reverse order: the worker gives its leases back while Postgres is still there.
@@ -56,10 +56,11 @@ ready() {
       kill -0 "${pids[i]}" 2>/dev/null || { echo "${names[i]} ended" >&2; exit 1; }
     done
     ((SECONDS - begin < limit)) || { echo "$name: not ready within $limit s" >&2; exit 1; }
-    printf '\r   waiting for %s (%d s)   ' "$name" $((SECONDS - begin))
+    [[ -t 1 ]] && printf '\r   waiting for %s (%d s)   ' "$name" $((SECONDS - begin))
     sleep 0.2
   done
-  printf '\r   %s is ready after %d s          \n' "$name" $((SECONDS - begin))
+  [[ -t 1 ]] && printf '\r'
+  printf '   %s is ready after %d s          \n' "$name" $((SECONDS - begin))
 }
 
 read -r -d '' pg_port src_port tgt_port api_port worker_port < <(bin/mirrorflow-dev free-port 5 | tr '\n' ' ') || true

@@ -20,6 +20,8 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+exec 8>"$data/run.lock"
+flock -n 8 || { echo "make run already runs with the data in $data (MIRRORFLOW_DATA names another folder)" >&2; exit 1; }
 read -r free_port _ < <(bin/mirrorflow-dev free-port 1)
 port=${MIRRORFLOW_POSTGRES_PORT:-$free_port}
 bin/mirrorflow-dev postgres --dir "$data/postgres" --port "$port" >"$data/postgres.log" 2>&1 &
@@ -43,6 +45,18 @@ bin/mirrorflow-api &
 pids+=($!)
 bin/mirrorflow-worker &
 pids+=($!)
+for ((i = 0; ; i++)); do
+  curl -fsS "http://$MIRRORFLOW_LISTEN/readyz" >/dev/null 2>&1 && break
+  for p in "${pids[@]}"; do
+    kill -0 "$p" 2>/dev/null || {
+      echo "the API or the worker did not start; is $MIRRORFLOW_LISTEN (MIRRORFLOW_LISTEN) or $MIRRORFLOW_WORKER_LISTEN (MIRRORFLOW_WORKER_LISTEN) in use?" >&2
+      exit 1
+    }
+  done
+  ((i < 150)) || { echo "the API is not ready at $MIRRORFLOW_LISTEN" >&2; exit 1; }
+  sleep 0.2
+done
 echo "mirrorflow listens on http://$MIRRORFLOW_LISTEN (data in $data; stop with Ctrl-C)"
+echo "for mirrorctl: export MIRRORFLOW_DATABASE_URL='$MIRRORFLOW_DATABASE_URL'"
 # Whichever ends first ends the whole.
 wait -n "${pids[@]}"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -53,19 +54,22 @@ func (c *Wait) Run(ctx context.Context) error {
 	adm := kadm.NewClient(cl)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	begin, shown := time.Now(), time.Time{}
+	begin, shown, rewind := time.Now(), time.Time{}, ""
+	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		rewind = "\r" // a progress line only where somebody watches it move
+	}
 	for {
 		n, err := count(ctx, adm, c.Topic)
 		if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			return fmt.Errorf("count %s: %w", c.Topic, err)
 		}
-		if n >= c.Records || time.Since(shown) > time.Second {
-			shown = time.Now()
-			fmt.Printf("\r   %s: %d of %d records on the target", c.Topic, n, c.Records)
-		}
 		if n >= c.Records {
-			fmt.Printf(" after %.1f s\n", time.Since(begin).Seconds())
+			fmt.Printf("%s   %s: %d of %d records on the target after %.1f s\n", rewind, c.Topic, n, c.Records, time.Since(begin).Seconds())
 			return nil
+		}
+		if rewind != "" && time.Since(shown) > time.Second {
+			shown = time.Now()
+			fmt.Printf("%s   %s: %d of %d records on the target", rewind, c.Topic, n, c.Records)
 		}
 		select {
 		case <-ctx.Done():

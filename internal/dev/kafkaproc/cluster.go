@@ -245,6 +245,9 @@ func (c *Cluster) ready(ctx context.Context, client *kgo.Client) error {
 			return fmt.Errorf("ask node %d for metadata: %w", n.id, err)
 		}
 		metadata, ok := response.(*kmsg.MetadataResponse)
+		if ok && metadata.ClusterID != nil && *metadata.ClusterID != c.id {
+			return fmt.Errorf("another cluster, %s, answers at the address of node %d", *metadata.ClusterID, n.id)
+		}
 		if !ok || len(metadata.Brokers) < running || metadata.ControllerID < 0 {
 			return fmt.Errorf("node %d does not see all of the cluster yet", n.id)
 		}
