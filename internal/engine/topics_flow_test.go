@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -411,6 +412,7 @@ func TestTheTasksOfAFlowShareItsPartitions(t *testing.T) {
 	cfg.StartPosition = StartTimestamp
 	cfg.StartTimestamp = time.Now().Add(-time.Hour)
 	cfg.Identity.Tasks = 3
+	cfg.Registry = prometheus.NewRegistry() // one worker may have them all
 	seen := map[int32]int{}
 	var flows []*flow
 	for n := range 3 {

@@ -16,8 +16,9 @@ type Config struct {
 	Source, Target kafka.Cluster
 	// ClientID is the part of the client ids before the role: "<src>-><tgt>|<flow>-<task>".
 	ClientID string
-	// Flow labels the metrics.
+	// Flow and Task label the metrics; two paths with the same labels cannot share a Registry.
 	Flow string
+	Task int
 	// ReadUncommitted copies the records of aborted and open transactions too.
 	ReadUncommitted bool
 	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of decoded records; default 64 MiB. A

@@ -3,13 +3,14 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// metrics of one path. Labels are the flow and the source topic; partitions are left out, since there are too many.
+// metrics of one path. Labels are the flow, the task and the source topic; partitions are left out, since there are too many.
 type metrics struct {
 	registry  prometheus.Registerer
 	records   *prometheus.CounterVec
@@ -22,7 +23,7 @@ type metrics struct {
 }
 
 func newMetrics(cfg Config) (*metrics, error) {
-	constant := prometheus.Labels{"flow": cfg.Flow}
+	constant := prometheus.Labels{"flow": cfg.Flow, "task": strconv.Itoa(cfg.Task)}
 	m := &metrics{
 		registry: cfg.Registry,
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -51,14 +52,14 @@ func newMetrics(cfg Config) (*metrics, error) {
 	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops} {
 		if err := m.registry.Register(c); err != nil {
 			m.close()
-			return nil, fmt.Errorf("register metrics of flow %s: %w", cfg.Flow, err)
+			return nil, fmt.Errorf("register metrics of flow %s, task %d: %w", cfg.Flow, cfg.Task, err)
 		}
 		m.collected = append(m.collected, c)
 	}
 	return m, nil
 }
 
-// close takes the metrics out of the registry, so that a later path of the flow can register.
+// close takes the metrics out of the registry, so that a later path of the task can register.
 func (m *metrics) close() {
 	for _, c := range m.collected {
 		m.registry.Unregister(c)

@@ -45,44 +45,46 @@ type RecordPath struct {
 	idsAfter time.Time
 }
 
-// NewRecordPath makes a path; it connects when it runs.
-func NewRecordPath(cfg Config) (*RecordPath, error) {
+// NewRecordPath makes a path; it connects when it runs. After an error nothing is left behind.
+func NewRecordPath(cfg Config) (_ *RecordPath, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(cfg)
-	if err != nil {
-		return nil, err
-	}
 	p := &RecordPath{
-		cfg: cfg, events: newDispatcher(), metrics: m, parts: map[TP]*part{}, used: map[TP]string{}, decompressor: kgo.DefaultDecompressor(),
+		cfg: cfg, events: newDispatcher(), parts: map[TP]*part{}, used: map[TP]string{}, decompressor: kgo.DefaultDecompressor(),
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 	}
+	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
 	if p.codecs, err = newCodecs(); err != nil {
 		return nil, err
 	}
-	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
-	common := []kgo.Opt{
-		kgo.MetadataMinAge(100 * time.Millisecond), kgo.DialTimeout(5 * time.Second), kgo.RequestRetries(3),
-		kgo.BrokerMaxReadBytes(1 << 30), kgo.BrokerMaxWriteBytes(1 << 30), kgo.ConnIdleTimeout(time.Minute),
-		kgo.RequestTimeoutOverhead(requestTimeout),
-	}
-	opts, err := cfg.Source.Options(cfg.ClientID+"|replication-consumer", cfg.Logger, &p.source.health)
-	if err != nil {
+	if err := p.source.open(cfg.Source, cfg.ClientID+"|replication-consumer"); err != nil {
 		return nil, err
 	}
-	if p.source.client, err = kgo.NewClient(append(opts, common...)...); err != nil {
+	if err := p.target.open(cfg.Target, cfg.ClientID+"|replication-producer"); err != nil {
 		return nil, err
 	}
-	opts, err = cfg.Target.Options(cfg.ClientID+"|replication-producer", cfg.Logger, &p.target.health)
-	if err == nil {
-		p.target.client, err = kgo.NewClient(append(opts, common...)...)
-	}
-	if err != nil {
-		p.source.client.Close()
+	if p.metrics, err = newMetrics(cfg); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// close gives up what a path holds beside memory.
+func (p *RecordPath) close() {
+	for _, s := range []*side{p.source, p.target} {
+		if s.client != nil {
+			s.client.Close()
+		}
+	}
+	if p.metrics != nil {
+		p.metrics.close()
+	}
 }
 
 func newSide(p *RecordPath, name string, maxBytes int64) *side {
@@ -109,14 +111,12 @@ func (p *RecordPath) Run(ctx context.Context) error {
 	p.group.Go(func() { p.produceLoop(ctx) })
 	<-ctx.Done()
 	p.group.Wait()
-	p.source.client.Close()
-	p.target.client.Close()
 	stopEvents()
 	<-dispatched
 	p.mu.Lock()
 	p.remove(p.order...)
 	p.mu.Unlock()
-	p.metrics.close()
+	p.close()
 	return nil
 }
 

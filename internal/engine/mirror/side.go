@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -67,6 +68,21 @@ type health struct {
 	probing      bool
 	waiting      map[uint64]time.Time // requests under way
 	next         uint64
+}
+
+// open makes the side's client; nothing is dialled.
+func (s *side) open(cluster kafka.Cluster, clientID string) error {
+	opts, err := cluster.Options(clientID, s.path.cfg.Logger, &s.health)
+	if err != nil {
+		return err
+	}
+	s.client, err = kgo.NewClient(append(opts, kgo.MetadataMinAge(100*time.Millisecond), kgo.DialTimeout(5*time.Second), kgo.RequestRetries(3),
+		kgo.BrokerMaxReadBytes(1<<30), kgo.BrokerMaxWriteBytes(1<<30), kgo.ConnIdleTimeout(time.Minute), kgo.RequestTimeoutOverhead(requestTimeout))...)
+	if err != nil {
+		s.client = nil
+		return fmt.Errorf("make client %s: %w", clientID, err)
+	}
+	return nil
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect; err covers TLS and the login.
