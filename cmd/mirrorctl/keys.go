@@ -27,10 +27,10 @@ func (c keysNewCmd) Run(a *app) error {
 		return err
 	}
 	var oldPublic, oldPrivate string
-	if oldPrivate, err = c.existing(c.Private, private.ID); err != nil {
+	if oldPrivate, err = c.existing(c.Private, private); err != nil {
 		return err
 	}
-	if oldPublic, err = c.existing(c.Public, public.ID); err != nil {
+	if oldPublic, err = c.existing(c.Public, public); err != nil {
 		return err
 	}
 	if err := write(c.Private, private.Line()+"\n"+oldPrivate, 0o600); err != nil {
@@ -42,10 +42,12 @@ func (c keysNewCmd) Run(a *app) error {
 	return a.print("key %s: public half in %s, private half in %s\n", public.ID, c.Public, c.Private)
 }
 
-// existing answers what a file holds, which must be keys, none of them id.
-func (c keysNewCmd) existing(path, id string) (string, error) {
+// existing answers what a file holds, which must be keys of the half of next, none of its id.
+func (c keysNewCmd) existing(path string, next secrets.Key) (string, error) {
 	raw, err := os.ReadFile(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.Add:
+		return "", fmt.Errorf("%s does not exist; --add puts a key into existing files, leave it out to make new ones", path)
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err != nil:
@@ -53,13 +55,13 @@ func (c keysNewCmd) existing(path, id string) (string, error) {
 	case !c.Add:
 		return "", fmt.Errorf("%s exists; give --add to put another key into it, or name another file", path)
 	}
-	keys, err := secrets.ParseKeys(strings.NewReader(string(raw)))
+	keys, err := secrets.ParseKeys(strings.NewReader(string(raw)), next.Half)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	for _, k := range keys {
-		if k.ID == id {
-			return "", fmt.Errorf("%s holds a key %s already", path, id)
+		if k.ID == next.ID {
+			return "", fmt.Errorf("%s holds a key %s already", path, next.ID)
 		}
 	}
 	return string(raw), nil

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -67,6 +69,9 @@ type tokenCreateCmd struct {
 func (c tokenCreateCmd) Run(a *app) error {
 	if err := checkProject(c.Project); err != nil {
 		return err
+	}
+	if strings.TrimSpace(c.Name) == "" {
+		return errors.New("--name is empty: say what the token is for, to find it again")
 	}
 	return a.withStore(func(db *store.Store) error {
 		p, err := db.EnsureProject(a.ctx, c.Project)

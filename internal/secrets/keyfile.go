@@ -20,10 +20,21 @@ const keySize = 32
 // keyID is what an id in a key file may look like.
 var keyID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
+// Half says which half of a pair a key is. It stands behind the key, as a
+// comment, so that swapped files are noticed at start.
+type Half string
+
+// The halves.
+const (
+	Public  Half = "public"
+	Private Half = "private"
+)
+
 // Key is one line of a key file: an id and a public or a private key. It
 // prints its id only.
 type Key struct {
 	ID    string
+	Half  Half
 	bytes [keySize]byte
 }
 
@@ -39,7 +50,7 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // Line is the key as it stands in a key file, without the line's end. For a
 // private key it is secret.
 func (k Key) Line() string {
-	return k.ID + " " + base64.StdEncoding.EncodeToString(k.bytes[:])
+	return k.ID + " " + base64.StdEncoding.EncodeToString(k.bytes[:]) + " # " + string(k.Half) + " key"
 }
 
 // NewKeyPair makes a key pair. An empty id is replaced by the day and a random
@@ -59,20 +70,25 @@ func NewKeyPair(id string) (public, private Key, err error) {
 	if err != nil {
 		return Key{}, Key{}, fmt.Errorf("generate key: %w", err)
 	}
-	public, private = Key{ID: id}, Key{ID: id}
+	public, private = Key{ID: id, Half: Public}, Key{ID: id, Half: Private}
 	copy(public.bytes[:], k.PublicKey().Bytes())
 	copy(private.bytes[:], k.Bytes())
 	return public, private, nil
 }
 
-// ParseKeys reads a key file: `id base64` a line; blank lines and what follows
-// a # are ignored. Errors name the line's number, never its text.
-func ParseKeys(r io.Reader) ([]Key, error) {
+// ParseKeys reads a key file of one half: `id base64` a line; blank lines and
+// what follows a # are ignored, but for the mark of the other half, which is
+// refused. Errors name the line's number, never its text.
+func ParseKeys(r io.Reader, want Half) ([]Key, error) {
+	other := Private
+	if want == Private {
+		other = Public
+	}
 	var keys []Key
 	seen := map[string]bool{}
 	sc := bufio.NewScanner(r)
 	for n := 1; sc.Scan(); n++ {
-		line, _, _ := strings.Cut(sc.Text(), "#")
+		line, comment, _ := strings.Cut(sc.Text(), "#")
 		f := strings.Fields(line)
 		if len(f) == 0 {
 			continue
@@ -89,11 +105,14 @@ func ParseKeys(r io.Reader) ([]Key, error) {
 		if err != nil || len(raw) != keySize {
 			return nil, fmt.Errorf("line %d: the key must be %d bytes in standard base64", n, keySize)
 		}
+		if strings.TrimSpace(comment) == string(other)+" key" {
+			return nil, fmt.Errorf("line %d: this is a %s key, and the file must hold %s keys: the two files are swapped", n, other, want)
+		}
 		if seen[f[0]] {
 			return nil, fmt.Errorf("line %d: key id %q stands here a second time", n, f[0])
 		}
 		seen[f[0]] = true
-		k := Key{ID: f[0]}
+		k := Key{ID: f[0], Half: want}
 		copy(k.bytes[:], raw)
 		keys = append(keys, k)
 	}
@@ -107,13 +126,13 @@ func ParseKeys(r io.Reader) ([]Key, error) {
 	return keys, nil
 }
 
-func loadKeys(setting, path string) ([]Key, error) {
+func loadKeys(setting, path string, half Half) ([]Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
 	defer func() { _ = f.Close() }() // only read from
-	keys, err := ParseKeys(f)
+	keys, err := ParseKeys(f, half)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", setting, path, err)
 	}

@@ -38,7 +38,7 @@ func LoadOpener(path string, log *slog.Logger) (Opener, error) {
 	if path == "" {
 		return Opener{}, nil
 	}
-	keys, err := loadKeys(SettingPrivateKeys, path)
+	keys, err := loadKeys(SettingPrivateKeys, path, Private)
 	if err != nil {
 		return Opener{}, err
 	}

@@ -30,7 +30,7 @@ func LoadSealer(path string) (Sealer, error) {
 	if path == "" {
 		return Sealer{}, nil
 	}
-	keys, err := loadKeys(SettingPublicKeys, path)
+	keys, err := loadKeys(SettingPublicKeys, path, Public)
 	if err != nil {
 		return Sealer{}, err
 	}

@@ -28,7 +28,7 @@ func writeKeys(t *testing.T, mode os.FileMode, keys ...secrets.Key) string {
 	var b strings.Builder
 	b.WriteString("# keys\n\n")
 	for _, k := range keys {
-		b.WriteString(k.Line() + "  # made by a test\n")
+		b.WriteString(k.Line() + "\n")
 	}
 	path := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(path, []byte(b.String()), mode))
@@ -148,11 +148,12 @@ func TestKeyFileErrorsNameTheLineAndNeverQuoteIt(t *testing.T) {
 		"swapped":         {good + " a", "line 1"},
 		"not base64":      {"a !!!" + good, "line 1"},
 		"wrong length":    {"a " + short, "line 1"},
+		"the other half":  {"a " + good + " # private key", "swapped"},
 		"id stands twice": {"a " + good + "\na " + good, "line 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := secrets.ParseKeys(strings.NewReader(tc.text))
+			_, err := secrets.ParseKeys(strings.NewReader(tc.text), secrets.Public)
 			require.ErrorContains(t, err, tc.says)
 			require.NotContains(t, err.Error(), good)
 			require.NotContains(t, err.Error(), short)
