@@ -43,7 +43,11 @@ type RenewedLease struct {
 	FlowRevision              int64
 	SourceCredentialsRevision int64
 	TargetCredentialsRevision int64
-	Enabled                   bool // false: drain and release
+	// TasksMax is how many tasks the flow has now. Another number than in the lease's Spec: drain
+	// and release, since other partitions are the task's now. Nothing of the flow is given out
+	// before all that was acquired under the old number is released.
+	TasksMax int
+	Enabled  bool // false: drain and release
 }
 
 // TaskReport is one task's status to be stored under its lease.
@@ -113,6 +117,8 @@ type WorkerStore interface {
 	Beat(ctx context.Context, worker string, ttl time.Duration) (alive int, err error)
 	// AcquireTasks takes up to limit free or expired tasks of enabled flows (SKIP LOCKED, epoch+1),
 	// never exceeding the worker's fair share (ceil(all tasks/alive workers)) while others are alive.
+	// All tasks of a flow that are held at a time were acquired with one Spec.Flow.TasksMax: after a
+	// change nothing of the flow is given out until the last lease of before is released or over.
 	AcquireTasks(ctx context.Context, worker string, ttl time.Duration, limit int) ([]TaskLease, error)
 	// RenewTasks extends everything the worker holds in one statement; keys missing in the answer are lost.
 	RenewTasks(ctx context.Context, worker string, ttl time.Duration, keys []LeaseKey) ([]RenewedLease, error)

@@ -231,6 +231,9 @@ func (t *tx) UpdateFlow(ctx context.Context, f flows.Flow) (flows.Flow, error) {
 		err = t.q.SpreadTasks(ctx, f.ID)
 	}
 	if err == nil {
+		err = t.q.LockTasks(ctx, f.ID)
+	}
+	if err == nil {
 		err = t.q.SetTasksRunnable(ctx, f.ID)
 	}
 	if err == nil {

@@ -244,14 +244,14 @@ func TestRenewTellsWhatChanged(t *testing.T) {
 		return r[0]
 	}
 	require.Equal(t, flows.RenewedLease{
-		LeaseKey: keys[0], FlowRevision: 1, SourceCredentialsRevision: 1, TargetCredentialsRevision: 1, Enabled: true,
+		LeaseKey: keys[0], FlowRevision: 1, SourceCredentialsRevision: 1, TargetCredentialsRevision: 1, TasksMax: 1, Enabled: true,
 	}, renew())
 	w.exec("UPDATE services SET credentials_revision = 5 WHERE id = $1", p.target.ID)
 	f.Enabled = false
 	_, err := w.manager.UpdateFlow(t.Context(), w.project, f.ID, f.Options, flows.AnyRevision)
 	require.NoError(t, err)
 	require.Equal(t, flows.RenewedLease{
-		LeaseKey: keys[0], FlowRevision: 2, SourceCredentialsRevision: 1, TargetCredentialsRevision: 5,
+		LeaseKey: keys[0], FlowRevision: 2, SourceCredentialsRevision: 1, TargetCredentialsRevision: 5, TasksMax: 1,
 	}, renew())
 	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, false))
 	r, err := w.store.RenewTasks(t.Context(), "w1", ttl, keys)
@@ -396,7 +396,9 @@ func TestTasksFollowTasksMaxAndHeldOnesGoWhenTheyAreReleased(t *testing.T) {
 	f.TasksMax = 4
 	_, err = w.manager.UpdateFlow(t.Context(), w.project, f.ID, f.Options, flows.AnyRevision)
 	require.NoError(t, err)
-	require.Len(t, w.acquire("w1", 10), 3)
+	require.Empty(t, w.acquire("w1", 10), "one is still held that is of the first number")
+	require.NoError(t, w.store.ReleaseTasks(t.Context(), "w1", []flows.LeaseKey{leases[0].LeaseKey}))
+	require.Len(t, w.acquire("w1", 10), 4)
 }
 
 // Renewals race against reaping around the end of a lease: whoever is told that a lease was renewed must be its only

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (s *Store) Beat(ctx context.Context, worker string, ttl time.Duration) (ali
 // AcquireTasks implements flows.WorkerStore.
 func (s *Store) AcquireTasks(ctx context.Context, worker string, ttl time.Duration, limit int) ([]flows.TaskLease, error) {
 	var leases []flows.TaskLease
-	err := s.inTx(ctx, "acquire tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
+	err := s.inTx(ctx, "acquire tasks", pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(ctx context.Context, q *dbsqlc.Queries) error {
 		leases = nil
 		if err := reap(ctx, q); err != nil {
 			return err
@@ -97,21 +98,55 @@ func (s *Store) AcquireTasks(ctx context.Context, worker string, ttl time.Durati
 		if err != nil {
 			return err
 		}
+		got := make([]flows.TaskLease, 0, len(rows))
 		for _, r := range rows {
 			spec, ok := specs[r.FlowID]
 			if !ok {
 				continue // deleted at this moment, and the task with it
 			}
-			leases = append(leases, flows.TaskLease{
+			got = append(got, flows.TaskLease{
 				LeaseKey: flows.LeaseKey{FlowID: r.FlowID, Task: int(r.Task), Epoch: r.Epoch}, Spec: spec,
 			})
 		}
-		return nil
+		leases, err = s.layOut(ctx, q, worker, got)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return leases, nil
+}
+
+// layOut notes under which number of tasks the leases were given, and gives back those whose flow is held under
+// another one. It needs what it reads to be newer than the locks on the tasks, so a statement of its own for each.
+func (s *Store) layOut(ctx context.Context, q *dbsqlc.Queries, worker string, got []flows.TaskLease) ([]flows.TaskLease, error) {
+	keys := make([]flows.LeaseKey, 0, len(got))
+	p := dbsqlc.SetTaskLayoutsParams{}
+	for _, l := range got {
+		keys = append(keys, l.LeaseKey)
+		p.Layouts = append(p.Layouts, int32(l.Spec.Flow.TasksMax)) //nolint:gosec // the column it comes from is as wide
+	}
+	c := toDBKeys(keys)
+	p.FlowIds, p.Tasks = c.flows, c.tasks
+	if err := q.SetTaskLayouts(ctx, p); err != nil {
+		return nil, err
+	}
+	mixed, err := q.MixedFlows(ctx, c.flows)
+	if err != nil || len(mixed) == 0 {
+		return got, err
+	}
+	var leases []flows.TaskLease
+	var back []flows.LeaseKey
+	for _, l := range got {
+		if slices.Contains(mixed, l.FlowID) {
+			back = append(back, l.LeaseKey)
+		} else {
+			leases = append(leases, l)
+		}
+	}
+	c = toDBKeys(back)
+	_, err = q.ReleaseTasks(ctx, dbsqlc.ReleaseTasksParams{Worker: s.owner(worker), FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs})
+	return leases, err
 }
 
 // keyColumns are lease keys as arrays.
@@ -154,7 +189,7 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 			switch {
 			case named[key]:
 				out = append(out, flows.RenewedLease{
-					LeaseKey: key, FlowRevision: r.Revision, Enabled: r.Enabled,
+					LeaseKey: key, FlowRevision: r.Revision, TasksMax: int(r.TasksMax), Enabled: r.Enabled,
 					SourceCredentialsRevision: r.SourceCredentialsRevision,
 					TargetCredentialsRevision: r.TargetCredentialsRevision,
 				})

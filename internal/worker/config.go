@@ -126,6 +126,3 @@ func stale(old, next flows.FlowSpec) bool {
 		next.Source.CredentialsRevision < old.Source.CredentialsRevision ||
 		next.Target.CredentialsRevision < old.Target.CredentialsRevision
 }
-
-// runs tells whether the specification wants the task to run.
-func runs(spec flows.FlowSpec, task int) bool { return spec.Flow.Enabled && task < spec.Flow.TasksMax }

@@ -52,7 +52,7 @@ func (t *task) run() {
 		err := t.runEngine(reason)
 		var unreadable *unreadableError
 		switch {
-		case t.ctx.Err() != nil || errors.Is(err, ErrShutdown) || errors.Is(err, ErrFlowDisabled):
+		case t.ctx.Err() != nil || t.leaving():
 			return
 		case errors.Is(err, ErrFlowChanged):
 			reason = "changed"

@@ -15,7 +15,10 @@ var (
 	ErrLeaseLost = fmt.Errorf("the lease is lost: %w", engine.ErrLeaseLost)
 	// ErrFlowChanged: the flow's specification changed; the engine starts again with the new one.
 	ErrFlowChanged = errors.New("the flow changed")
-	// ErrFlowDisabled: the flow was disabled or deleted, or has fewer tasks now.
+	// ErrTasksChanged: the flow has another number of tasks, and other partitions are each one's. The
+	// lease is released: the flow starts again when all of them are, on whichever worker.
+	ErrTasksChanged = errors.New("the number of the flow's tasks changed")
+	// ErrFlowDisabled: the flow was disabled or deleted.
 	ErrFlowDisabled = errors.New("the flow is disabled")
 	// ErrShutdown: the process is going.
 	ErrShutdown = lifecycle.ErrShutdown

@@ -163,7 +163,7 @@ func (s *script) RenewTasks(ctx context.Context, _ string, _ time.Duration, keys
 			continue
 		}
 		out = append(out, flows.RenewedLease{
-			LeaseKey: k, FlowRevision: spec.Flow.Revision, Enabled: spec.Flow.Enabled,
+			LeaseKey: k, FlowRevision: spec.Flow.Revision, TasksMax: spec.Flow.TasksMax, Enabled: spec.Flow.Enabled && k.Task < spec.Flow.TasksMax,
 			SourceCredentialsRevision: spec.Source.CredentialsRevision, TargetCredentialsRevision: spec.Target.CredentialsRevision,
 		})
 	}

@@ -165,6 +165,13 @@ func (g *gate) ReleaseTasks(ctx context.Context, w string, keys []flows.LeaseKey
 	return g.WorkerStore.ReleaseTasks(ctx, w, keys)
 }
 
+func (g *gate) GetFlowSpec(ctx context.Context, flow uuid.UUID) (flows.FlowSpec, error) {
+	if err := g.pass(ctx); err != nil {
+		return flows.FlowSpec{}, err
+	}
+	return g.WorkerStore.GetFlowSpec(ctx, flow)
+}
+
 // join starts a worker.
 func (f *fleet) join(id string) *member {
 	f.t.Helper()

@@ -81,8 +81,10 @@ func (s *Supervisor) renew(ctx context.Context) error {
 		t.extend(tm)
 		spec := t.currentSpec()
 		switch {
-		case !r.Enabled:
+		case !r.Enabled && r.TasksMax == spec.Flow.TasksMax:
 			t.drain(ErrFlowDisabled, time.Now().Add(drainOnPoll))
+		case r.TasksMax != spec.Flow.TasksMax:
+			t.drain(ErrTasksChanged, time.Now().Add(drainOnPoll))
 		case r.FlowRevision != spec.Flow.Revision, r.SourceCredentialsRevision != spec.Source.CredentialsRevision,
 			r.TargetCredentialsRevision != spec.Target.CredentialsRevision:
 			s.look(t.key.FlowID, drainOnPoll)

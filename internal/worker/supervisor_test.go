@@ -215,10 +215,15 @@ func TestAChangedFlowTakesEffectWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-func TestADisabledFlowIsStoppedAndReleasedWithinTwoSeconds(t *testing.T) {
+func TestAFlowDisabledOrOfOtherTasksIsStoppedAndReleasedWithinTwoSeconds(t *testing.T) {
 	for name, edit := range map[string]func(*flows.FlowSpec){
 		"disabled":    func(s *flows.FlowSpec) { s.Flow.Enabled = false; s.Flow.Revision++ },
 		"fewer tasks": func(s *flows.FlowSpec) { s.Flow.TasksMax = 0; s.Flow.Revision++ },
+		"more tasks":  func(s *flows.FlowSpec) { s.Flow.TasksMax = 2; s.Flow.Revision++ },
+		"disabled with more tasks": func(s *flows.FlowSpec) {
+			s.Flow.Enabled, s.Flow.TasksMax = false, 2
+			s.Flow.Revision++
+		},
 	} {
 		for _, notify := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {

@@ -21,8 +21,8 @@ const (
 	phaseLost      phase = "lost"
 )
 
-// order tells a task to drain: for good (ErrFlowDisabled, ErrShutdown) or to
-// start again (ErrFlowChanged).
+// order tells a task to drain: for good (ErrFlowDisabled, ErrTasksChanged,
+// ErrShutdown) or to start again (ErrFlowChanged).
 type order struct {
 	reason error
 	by     time.Time // the engine is cut off then
@@ -173,6 +173,13 @@ func (t *task) takeOrder() order {
 	return o
 }
 
+// leaving tells whether the task was ordered to end for good.
+func (t *task) leaving() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.order.final()
+}
+
 // offer hands over a specification just read. What it changes takes effect by
 // the given time: new credentials in place, anything else by a drain.
 func (t *task) offer(spec flows.FlowSpec, by time.Time) {
@@ -182,9 +189,16 @@ func (t *task) offer(spec flows.FlowSpec, by time.Time) {
 		return
 	}
 	old := t.spec
-	t.spec = spec
-	if !runs(spec, t.key.Task) {
+	sameTasks := spec.Flow.TasksMax == old.Flow.TasksMax
+	if sameTasks {
+		t.spec = spec
+	} // else an engine that is about to start would work by the new number while others work by the old one
+	switch {
+	case !spec.Flow.Enabled:
 		t.drainLocked(order{ErrFlowDisabled, by})
+		return
+	case !sameTasks:
+		t.drainLocked(order{ErrTasksChanged, by})
 		return
 	}
 	if !news(old, spec) {

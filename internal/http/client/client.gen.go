@@ -1539,7 +1539,8 @@ type Replication struct {
 	// `["console-consumer-.*", "connect-.*", "__.*"]`.
 	GroupExcludeList []string `json:"groupExcludeList"`
 
-	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1.
+	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1. After a change all
+	// tasks stop before the first of the new number starts, so that none copies a partition that another still has.
 	TasksMax int32 `json:"tasksMax"`
 
 	// ReplicationFactor Replication factor of topics made on the target, internal ones included; -1: the target's default; 0 is
@@ -1657,7 +1658,8 @@ type ReplicationCreate struct {
 	// `["console-consumer-.*", "connect-.*", "__.*"]`.
 	GroupExcludeList *[]string `json:"groupExcludeList,omitempty"`
 
-	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1.
+	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1. After a change all
+	// tasks stop before the first of the new number starts, so that none copies a partition that another still has.
 	TasksMax *int32 `json:"tasksMax,omitempty"`
 
 	// ReplicationFactor Replication factor of topics made on the target, internal ones included; -1: the target's default; 0 is
@@ -1768,7 +1770,8 @@ type ReplicationPatch struct {
 	// `["console-consumer-.*", "connect-.*", "__.*"]`.
 	GroupExcludeList nullable.Nullable[[]string] `json:"groupExcludeList,omitempty"`
 
-	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1.
+	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1. After a change all
+	// tasks stop before the first of the new number starts, so that none copies a partition that another still has.
 	TasksMax nullable.Nullable[int32] `json:"tasksMax,omitempty"`
 
 	// ReplicationFactor Replication factor of topics made on the target, internal ones included; -1: the target's default; 0 is
@@ -1936,7 +1939,8 @@ type ReplicationUpdate struct {
 	// `["console-consumer-.*", "connect-.*", "__.*"]`.
 	GroupExcludeList *[]string `json:"groupExcludeList,omitempty"`
 
-	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1.
+	// TasksMax Into how many tasks the replication's partitions may be divided. MM2's `tasks.max`. Default 1. After a change all
+	// tasks stop before the first of the new number starts, so that none copies a partition that another still has.
 	TasksMax *int32 `json:"tasksMax,omitempty"`
 
 	// ReplicationFactor Replication factor of topics made on the target, internal ones included; -1: the target's default; 0 is

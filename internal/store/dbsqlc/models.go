@@ -127,6 +127,7 @@ type Task struct {
 	Status        []byte
 	StatusEpoch   int64
 	ReportedAt    *time.Time
+	Layout        int32
 }
 
 type Token struct {

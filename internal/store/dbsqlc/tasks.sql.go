@@ -13,9 +13,12 @@ import (
 )
 
 const acquireTasks = `-- name: AcquireTasks :many
-WITH pick AS (
+WITH mixed AS MATERIALIZED (
+    SELECT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
+    WHERE h.owner <> '' AND h.layout <> f.tasks_max
+), pick AS (
     SELECT t.flow_id, t.task FROM tasks t
-    WHERE t.runnable AND t.owner = ''
+    WHERE t.runnable AND t.owner = '' AND t.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
     ORDER BY t.changed_at, t.flow_id, t.task
     LIMIT CASE
         WHEN NOT EXISTS (SELECT 1 FROM tasks f WHERE f.runnable AND f.owner = '') THEN 0
@@ -47,7 +50,8 @@ type AcquireTasksRow struct {
 }
 
 // One statement: what is free is locked, given and counted up together. The fair share is
-// computed only when something is free, so that idle polling costs one index look-up.
+// computed only when something is free, so that idle polling costs one index look-up. A flow with
+// another number of tasks than its holders know waits until the last of them has released.
 func (q *Queries) AcquireTasks(ctx context.Context, arg AcquireTasksParams) ([]AcquireTasksRow, error) {
 	rows, err := q.db.Query(ctx, acquireTasks, arg.Worker, arg.MaxTasks)
 	if err != nil {
@@ -237,8 +241,46 @@ func (q *Queries) HoldTask(ctx context.Context, arg HoldTaskParams) (uuid.UUID, 
 	return flow_id, err
 }
 
+const lockTasks = `-- name: LockTasks :exec
+SELECT task FROM tasks WHERE flow_id = $1 ORDER BY task FOR UPDATE
+`
+
+// Whoever acquires a task keeps its row locked until the flow is read. So once all rows are locked
+// here, what was acquired before was acquired with the flow as it was before.
+func (q *Queries) LockTasks(ctx context.Context, flowID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, lockTasks, flowID)
+	return err
+}
+
+const mixedFlows = `-- name: MixedFlows :many
+SELECT DISTINCT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
+WHERE h.flow_id = ANY ($1::uuid[]) AND h.owner <> '' AND h.layout <> f.tasks_max
+`
+
+// AcquireTasks looks at the flow and at its other tasks as of its beginning. Both may have changed
+// before it got the row; this looks again, now that neither can.
+func (q *Queries) MixedFlows(ctx context.Context, flowIds []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, mixedFlows, flowIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var flow_id uuid.UUID
+		if err := rows.Scan(&flow_id); err != nil {
+			return nil, err
+		}
+		items = append(items, flow_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ownedTasks = `-- name: OwnedTasks :many
-SELECT t.flow_id, t.task, t.epoch, f.revision, (f.enabled AND t.runnable)::boolean AS enabled,
+SELECT t.flow_id, t.task, t.epoch, f.revision, f.tasks_max, (f.enabled AND t.runnable)::boolean AS enabled,
        s.credentials_revision AS source_credentials_revision,
        d.credentials_revision AS target_credentials_revision,
        (t.unconfirmed_at IS NULL)::boolean AS confirmed,
@@ -260,6 +302,7 @@ type OwnedTasksRow struct {
 	Task                      int32
 	Epoch                     int64
 	Revision                  int64
+	TasksMax                  int32
 	Enabled                   bool
 	SourceCredentialsRevision int64
 	TargetCredentialsRevision int64
@@ -281,6 +324,7 @@ func (q *Queries) OwnedTasks(ctx context.Context, arg OwnedTasksParams) ([]Owned
 			&i.Task,
 			&i.Epoch,
 			&i.Revision,
+			&i.TasksMax,
 			&i.Enabled,
 			&i.SourceCredentialsRevision,
 			&i.TargetCredentialsRevision,
@@ -455,6 +499,24 @@ func (q *Queries) ReportTasks(ctx context.Context, arg ReportTasksParams) ([]Rep
 		return nil, err
 	}
 	return items, nil
+}
+
+const setTaskLayouts = `-- name: SetTaskLayouts :exec
+WITH k AS (
+    SELECT unnest($1::uuid[]) AS flow_id, unnest($2::int[]) AS task, unnest($3::int[]) AS layout
+)
+UPDATE tasks t SET layout = k.layout FROM k WHERE t.flow_id = k.flow_id AND t.task = k.task
+`
+
+type SetTaskLayoutsParams struct {
+	FlowIds []uuid.UUID
+	Tasks   []int32
+	Layouts []int32
+}
+
+func (q *Queries) SetTaskLayouts(ctx context.Context, arg SetTaskLayoutsParams) error {
+	_, err := q.db.Exec(ctx, setTaskLayouts, arg.FlowIds, arg.Tasks, arg.Layouts)
+	return err
 }
 
 const setTasksRunnable = `-- name: SetTasksRunnable :exec

@@ -6,6 +6,11 @@ SELECT f.id, n, f.enabled FROM flows f, generate_series(0, f.tasks_max - 1) AS n
 WHERE f.id = @flow_id
 ON CONFLICT (flow_id, task) DO NOTHING;
 
+-- name: LockTasks :exec
+-- Whoever acquires a task keeps its row locked until the flow is read. So once all rows are locked
+-- here, what was acquired before was acquired with the flow as it was before.
+SELECT task FROM tasks WHERE flow_id = @flow_id ORDER BY task FOR UPDATE;
+
 -- name: SetTasksRunnable :exec
 UPDATE tasks t SET runnable = f.enabled AND t.task < f.tasks_max, changed_at = now()
 FROM flows f
@@ -54,10 +59,14 @@ RETURNING t.flow_id;
 
 -- name: AcquireTasks :many
 -- One statement: what is free is locked, given and counted up together. The fair share is
--- computed only when something is free, so that idle polling costs one index look-up.
-WITH pick AS (
+-- computed only when something is free, so that idle polling costs one index look-up. A flow with
+-- another number of tasks than its holders know waits until the last of them has released.
+WITH mixed AS MATERIALIZED (
+    SELECT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
+    WHERE h.owner <> '' AND h.layout <> f.tasks_max
+), pick AS (
     SELECT t.flow_id, t.task FROM tasks t
-    WHERE t.runnable AND t.owner = ''
+    WHERE t.runnable AND t.owner = '' AND t.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
     ORDER BY t.changed_at, t.flow_id, t.task
     LIMIT CASE
         WHEN NOT EXISTS (SELECT 1 FROM tasks f WHERE f.runnable AND f.owner = '') THEN 0
@@ -76,12 +85,24 @@ UPDATE tasks t SET owner = @worker, epoch = t.epoch + 1, changed_at = now(), unc
 FROM pick WHERE t.flow_id = pick.flow_id AND t.task = pick.task
 RETURNING t.flow_id, t.task, t.epoch;
 
+-- name: SetTaskLayouts :exec
+WITH k AS (
+    SELECT unnest(@flow_ids::uuid[]) AS flow_id, unnest(@tasks::int[]) AS task, unnest(@layouts::int[]) AS layout
+)
+UPDATE tasks t SET layout = k.layout FROM k WHERE t.flow_id = k.flow_id AND t.task = k.task;
+
+-- name: MixedFlows :many
+-- AcquireTasks looks at the flow and at its other tasks as of its beginning. Both may have changed
+-- before it got the row; this looks again, now that neither can.
+SELECT DISTINCT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
+WHERE h.flow_id = ANY (@flow_ids::uuid[]) AND h.owner <> '' AND h.layout <> f.tasks_max;
+
 -- name: RenewWorker :execrows
 UPDATE workers SET expires_at = greatest(expires_at, now() + @ttl::interval)
 WHERE id = @worker AND expires_at > clock_timestamp();
 
 -- name: OwnedTasks :many
-SELECT t.flow_id, t.task, t.epoch, f.revision, (f.enabled AND t.runnable)::boolean AS enabled,
+SELECT t.flow_id, t.task, t.epoch, f.revision, f.tasks_max, (f.enabled AND t.runnable)::boolean AS enabled,
        s.credentials_revision AS source_credentials_revision,
        d.credentials_revision AS target_credentials_revision,
        (t.unconfirmed_at IS NULL)::boolean AS confirmed,
