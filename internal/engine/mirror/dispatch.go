@@ -3,6 +3,8 @@ package mirror
 import (
 	"context"
 	"sync"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
 // dispatcher calls the observer from one goroutine, in the order of push, so that a call may come back into the path
@@ -12,17 +14,47 @@ type dispatcher struct {
 	queue  []func()
 	wake   chan struct{}
 	closed bool
+
+	// calling is held during a call: who holds it knows that none is under way.
+	calling sync.Mutex
+	fault   func(error) // takes a panic of the observer, after which it is called no more
+	failed  bool        // of run's goroutine
 }
 
-func newDispatcher() *dispatcher { return &dispatcher{wake: make(chan struct{}, 1)} }
+func newDispatcher(fault func(error)) *dispatcher {
+	return &dispatcher{wake: make(chan struct{}, 1), fault: fault}
+}
 
 func (d *dispatcher) push(f func()) {
 	d.mu.Lock()
 	if !d.closed {
-		d.queue = append(d.queue, f)
+		d.queue = append(d.queue, func() { d.call(f) })
 	}
 	d.mu.Unlock()
 	notify(d.wake)
+}
+
+func (d *dispatcher) call(f func()) {
+	if d.failed {
+		return
+	}
+	d.calling.Lock()
+	defer d.calling.Unlock()
+	err := report.Contained("the observer of the data path", func() error {
+		f()
+		return nil
+	})
+	if err != nil {
+		d.failed = true
+		d.fault(err)
+	}
+}
+
+// quietly calls f while no call of the observer is under way.
+func (d *dispatcher) quietly(f func()) {
+	d.calling.Lock()
+	defer d.calling.Unlock()
+	f()
 }
 
 // run calls what is pushed until ctx ends, then what is left.

@@ -28,11 +28,10 @@ type fetchWant struct {
 // fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
 func (p *RecordPath) fetchLoop(ctx context.Context) {
 	for {
-		p.mu.Lock()
-		jobs := p.fetchJobs(time.Now())
-		p.mu.Unlock()
+		var jobs []fetchJob
+		p.locked(func() { jobs = p.fetchJobs(time.Now()) })
 		for _, j := range jobs {
-			p.group.Go(func() { p.fetch(ctx, j) })
+			p.spawn("reading", func() { p.fetch(ctx, j) })
 		}
 		select {
 		case <-ctx.Done():
@@ -137,17 +136,15 @@ func (p *RecordPath) fetch(ctx context.Context, j fetchJob) {
 	for _, w := range j.wants {
 		rp := byTP[w.tp]
 		if err != nil || rp == nil {
-			p.mu.Lock()
-			w.part.fetching = false
-			p.source.markDirty(w.tp.Topic)
-			p.mu.Unlock()
+			p.locked(func() {
+				w.part.fetching = false
+				p.source.markDirty(w.tp.Topic)
+			})
 			continue
 		}
 		p.fetched(ctx, w, rp, j.broker)
 	}
-	p.mu.Lock()
-	p.source.finished(j.broker, began, err)
-	p.mu.Unlock()
+	p.locked(func() { p.source.finished(j.broker, began, err) })
 	p.wake()
 }
 
@@ -172,7 +169,7 @@ func (p *RecordPath) fetched(ctx context.Context, w fetchWant, rp *kmsg.FetchRes
 	ends := Ends{LogStart: rp.LogStartOffset, HighWatermark: rp.HighWatermark, LastStable: rp.LastStableOffset}
 	if ends != t.ends {
 		t.ends = ends
-		p.tell(t, func(o Observer) { o.Seen(t.asg.Source, ends) })
+		p.tell(t, func(o Observer, tp TP) { o.Seen(tp, ends) })
 	}
 	if err != nil && d.next == w.offset {
 		p.metrics.failure("source", "decode", err)
@@ -210,7 +207,7 @@ func (p *RecordPath) enqueue(t *part, d decoded) {
 		t.sending.next = d.next
 	default:
 		t.position = d.next
-		p.tell(t, func(o Observer) { o.Passed(t.asg.Source, d.next) })
+		p.tell(t, func(o Observer, tp TP) { o.Passed(tp, d.next) })
 	}
 }
 

@@ -50,6 +50,7 @@ type part struct {
 	sending    *sending
 	id         identity
 	hasID      bool
+	anew       bool  // the target does not know the identity used last: another producer is needed
 	expect     int64 // target offset of the next record if nobody else writes; -1 unknown
 	maxBytes   int64 // learned from refusals
 	maxRecords int
@@ -59,6 +60,7 @@ type part struct {
 	retryAt  time.Time
 	attempts int
 	idle     chan struct{} // closed when a closing partition has nothing under way
+	leaving  bool          // unassigned with a request under way: goes with the answer, unless it is assigned anew before
 }
 
 // view is where a partition is on a side, by the metadata.
@@ -89,6 +91,7 @@ type sending struct {
 
 // reset starts the partition at an assignment. The path's lock is held.
 func (p *RecordPath) reset(t *part, a Assignment) {
+	t.leaving = false
 	p.dropQueue(t)
 	if s := t.sending; s != nil {
 		if s.inRequest {
@@ -139,6 +142,10 @@ func (p *RecordPath) settle(t *part) {
 		close(t.idle)
 		t.idle = nil
 	}
+	if t.leaving {
+		p.remove(t)
+		return
+	}
 	if s := t.fetchStop; s != nil && t.state == running {
 		t.fetchStop = nil
 		p.stopPart(t, *s)
@@ -182,7 +189,7 @@ func (p *RecordPath) tellStopped(t *part, s Stop) {
 	p.metrics.stop(s.Reason)
 	p.cfg.Logger.Info("partition stopped", slog.String("topic", t.asg.Source.Topic), slog.Int("partition", int(t.asg.Source.Partition)),
 		slog.String("reason", s.Reason.String()), slog.Int64("offset", s.Offset), slog.Bool("retry", s.Retry), slog.String("error", s.Message))
-	p.tell(t, func(o Observer) { o.Stopped(t.asg.Source, s) })
+	p.tell(t, func(o Observer, tp TP) { o.Stopped(tp, s) })
 }
 
 // worked notes that the side on which the partition had stopped works again.
@@ -191,7 +198,7 @@ func (p *RecordPath) worked(t *part, onSource bool) {
 		return
 	}
 	t.stop, t.attempts = nil, 0
-	p.tell(t, func(o Observer) { o.Resumed(t.asg.Source) })
+	p.tell(t, func(o Observer, tp TP) { o.Resumed(tp) })
 }
 
 func (r Reason) onSource() bool {
@@ -216,15 +223,15 @@ func (v *view) refresh(asked uint64) {
 	*v = view{min: asked, id: v.id, leader: -1}
 }
 
-// tell queues a call of the observer that is dropped when the partition is assigned anew before.
-func (p *RecordPath) tell(t *part, f func(Observer)) {
-	gen := t.gen
+// tell queues a call of the observer that is dropped when the partition is assigned anew before; Assign waits for one
+// under way. What f uses of the partition must have been read before, under the lock, which is held here and not there.
+func (p *RecordPath) tell(t *part, f func(Observer, TP)) {
+	gen, tp := t.gen, t.asg.Source
 	p.events.push(func() {
-		p.mu.Lock()
-		current := t.gen == gen
-		p.mu.Unlock()
+		current := false
+		p.locked(func() { current = t.gen == gen })
 		if current {
-			f(p.cfg.Observer)
+			f(p.cfg.Observer, tp)
 		}
 	})
 }
@@ -243,7 +250,7 @@ func (p *RecordPath) resolve(s *side, t *part, now time.Time) {
 	if onSource {
 		v, tp = &t.src, t.asg.Source
 	}
-	if t.state == stopped || t.state == waiting || t.state == closed || onSource && (t.fetchStop != nil || t.state == closing) {
+	if t.state == stopped || t.state == waiting || t.state == closed || t.leaving || onSource && (t.fetchStop != nil || t.state == closing) {
 		return
 	}
 	tm := s.topics[tp.Topic]

@@ -78,8 +78,8 @@ type Stop struct {
 type Ends struct{ LogStart, HighWatermark, LastStable int64 }
 
 // Observer receives what a path sees. Calls come one at a time, those for one partition in
-// order, and none for an older Assign after a newer one. They must be quick; Assign and InFlight
-// may be called from within, Unassign and Drain may not (they wait for calls under way).
+// order, and none for an older Assign once a newer one has returned. They must be quick, and must
+// not call the path: Assign, Unassign and Drain wait for the call under way.
 type Observer interface {
 	Mirrored(source TP, spans []Span)
 	// Passed says that everything below next has been read and acknowledged or is not to be
@@ -104,6 +104,4 @@ type Path interface {
 	Unassign(ctx context.Context, source []TP) error
 	// Drain stops fetching everything and returns when all in flight is acknowledged, or ctx ends.
 	Drain(ctx context.Context) error
-	// InFlight is the number of bytes fetched and not yet acknowledged.
-	InFlight() int64
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,14 +47,13 @@ type produceSend struct {
 
 func (p *RecordPath) produceLoop(ctx context.Context) {
 	for {
-		p.mu.Lock()
-		jobs := p.produceJobs(ctx, time.Now())
-		p.mu.Unlock()
+		var jobs []produceJob
+		p.locked(func() { jobs = p.produceJobs(ctx, time.Now()) })
 		for _, j := range jobs {
 			if j.verify {
-				p.group.Go(func() { p.verify(ctx, j) })
+				p.spawn("looking at the target", func() { p.verify(ctx, j) })
 			} else {
-				p.group.Go(func() { p.produce(ctx, j) })
+				p.spawn("writing", func() { p.produce(ctx, j) })
 			}
 		}
 		select {
@@ -151,18 +151,26 @@ func (p *RecordPath) takeBatch(t *part, now time.Time) *sending {
 // identify gives the partition a producer identity that it has not used before, or asks the target for one. The lock is
 // held.
 func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool {
+	used, was := p.used[t.asg.Target]
 	switch {
 	case t.hasID:
 		return true
-	case p.hasIDs && (p.ids.pid < 0 || p.used[t.asg.Target] != p.ids.mark()):
-		t.id, t.hasID = p.ids, true
-		p.used[t.asg.Target] = p.ids.mark()
-		return true
-	case !p.askingID && !now.Before(p.idsAfter):
-		p.askingID = true
-		p.group.Go(func() { p.askIdentity(ctx) })
+	case was && used.pid >= 0 && !t.anew && used.epoch < math.MaxInt16-1:
+		// Of an earlier assignment a batch may still be on its way, its request given up. Once the target has a batch of a
+		// higher epoch, it refuses those of lower ones: the old one lands before all new ones or not at all.
+		t.id = identity{pid: used.pid, epoch: used.epoch + 1}
+	case p.hasIDs && (!was || p.ids.pid < 0 || used.pid != p.ids.pid):
+		t.id = p.ids
+	default:
+		if !p.askingID && !now.Before(p.idsAfter) {
+			p.askingID = true
+			p.spawn("asking for a producer id", func() { p.askIdentity(ctx) })
+		}
+		return false
 	}
-	return false
+	t.hasID, t.anew = true, false
+	p.used[t.asg.Target] = t.id
+	return true
 }
 
 func (p *RecordPath) askIdentity(ctx context.Context) {
@@ -247,12 +255,12 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 			}
 		}
 	}
-	p.mu.Lock()
-	p.target.finished(j.broker, began, err)
-	for _, s := range j.sends {
-		p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
-	}
-	p.mu.Unlock()
+	p.locked(func() {
+		p.target.finished(j.broker, began, err)
+		for _, s := range j.sends {
+			p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
+		}
+	})
 	p.wake()
 }
 
@@ -359,9 +367,9 @@ func (p *RecordPath) acknowledge(t *part, base int64) {
 	t.position = b.next
 	next := b.next
 	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.records[n-1].ts, time.Now())
-	p.tell(t, func(o Observer) {
-		o.Mirrored(t.asg.Source, spans)
-		o.Passed(t.asg.Source, next)
+	p.tell(t, func(o Observer, tp TP) {
+		o.Mirrored(tp, spans)
+		o.Passed(tp, next)
 	})
 	p.worked(t, false)
 	p.release(t)
@@ -405,7 +413,7 @@ func (p *RecordPath) foreign(t *part, base int64) {
 		Evidence: map[string]any{"expected_target_offset": t.expect, "target_offset": base},
 	}
 	p.metrics.stop(s.Reason)
-	p.tell(t, func(o Observer) { o.Stopped(t.asg.Source, s) })
+	p.tell(t, func(o Observer, tp TP) { o.Stopped(tp, s) })
 }
 
 // refused looks for the record that the target does not take: the batch is made smaller until it is alone. The target

@@ -230,9 +230,6 @@ type identity struct {
 	seq   int32
 }
 
-// mark names the producer without the sequence.
-func (id identity) mark() string { return fmt.Sprintf("%d/%d", id.pid, id.epoch) }
-
 // codecs holds a compressor for each codec number.
 type codecs [5]kgo.Compressor
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
 // RecordPath is a Path that reads records and writes them again in batches of its own, with the codec they had. It uses
@@ -27,6 +29,7 @@ type RecordPath struct {
 	codecs         codecs
 	decompressor   kgo.Decompressor
 	group          sync.WaitGroup
+	fault          chan error // the first panic
 	inFlight       atomic.Int64
 	wakeFetch      chan struct{}
 	wakeProduce    chan struct{}
@@ -39,7 +42,7 @@ type RecordPath struct {
 	ids   identity // for partitions that have none of their own yet
 	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
 	// again, since the target would take new records for old ones and drop them.
-	used     map[TP]string
+	used     map[TP]identity
 	hasIDs   bool
 	askingID bool
 	idsAfter time.Time
@@ -51,9 +54,10 @@ func NewRecordPath(cfg Config) (_ *RecordPath, err error) {
 		return nil, err
 	}
 	p := &RecordPath{
-		cfg: cfg, events: newDispatcher(), parts: map[TP]*part{}, used: map[TP]string{}, decompressor: kgo.DefaultDecompressor(),
+		cfg: cfg, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{}, decompressor: kgo.DefaultDecompressor(),
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 	}
+	p.events = newDispatcher(p.failed)
 	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
 	defer func() {
 		if err != nil {
@@ -94,30 +98,68 @@ func newSide(p *RecordPath, name string, maxBytes int64) *side {
 	}
 }
 
-// Run implements Path.
+// Run implements Path. A panic within ends it, with a *report.PanicError.
 func (p *RecordPath) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dispatched := make(chan struct{})
 	eventsCtx, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEvents()
 	go func() {
 		defer close(dispatched)
 		p.events.run(eventsCtx)
 	}()
-	p.group.Go(func() { p.source.metadataLoop(ctx) })
-	p.group.Go(func() { p.target.metadataLoop(ctx) })
-	p.group.Go(func() { p.checkLoop(ctx) })
-	p.group.Go(func() { p.fetchLoop(ctx) })
-	p.group.Go(func() { p.produceLoop(ctx) })
-	<-ctx.Done()
+	p.spawn("the source's metadata", func() { p.source.metadataLoop(ctx) })
+	p.spawn("the target's metadata", func() { p.target.metadataLoop(ctx) })
+	p.spawn("checking", func() { p.checkLoop(ctx) })
+	p.spawn("the order of reading", func() { p.fetchLoop(ctx) })
+	p.spawn("the order of writing", func() { p.produceLoop(ctx) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-p.fault:
+		cancel()
+	}
 	p.group.Wait()
 	stopEvents()
 	<-dispatched
-	p.mu.Lock()
-	p.remove(p.order...)
-	p.mu.Unlock()
+	p.locked(func() { p.remove(p.order...) })
 	p.close()
-	return nil
+	if err == nil {
+		select {
+		case err = <-p.fault:
+		default:
+		}
+	}
+	return err
+}
+
+// spawn calls f in a goroutine that Run waits for. A panic ends Run.
+func (p *RecordPath) spawn(where string, f func()) {
+	p.group.Go(func() {
+		err := report.Contained("the data path: "+where, func() error {
+			f()
+			return nil
+		})
+		if err != nil {
+			p.failed(err)
+		}
+	})
+}
+
+// failed ends Run with a fault; only the first counts.
+func (p *RecordPath) failed(err error) {
+	select {
+	case p.fault <- err:
+	default:
+	}
+}
+
+// locked calls f with the lock held, which a panic does not leave behind: others would wait for it for ever.
+func (p *RecordPath) locked(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
 }
 
 // checkLoop does what goes by time: retries that are due, sides that fall silent.
@@ -134,13 +176,13 @@ func (p *RecordPath) checkLoop(ctx context.Context) {
 		now := time.Now()
 		p.source.check(ctx, now)
 		p.target.check(ctx, now)
-		p.mu.Lock()
-		for _, t := range p.order {
-			if t.state == waiting && !now.Before(t.retryAt) {
-				p.retry(t)
+		p.locked(func() {
+			for _, t := range p.order {
+				if t.state == waiting && !now.Before(t.retryAt) {
+					p.retry(t)
+				}
 			}
-		}
-		p.mu.Unlock()
+		})
 		p.wake()
 	}
 }
@@ -157,7 +199,7 @@ func (p *RecordPath) wakeIn(d time.Duration) {
 	})
 }
 
-// InFlight implements Path.
+// InFlight is the number of bytes fetched and not yet acknowledged.
 func (p *RecordPath) InFlight() int64 { return p.inFlight.Load() }
 
 func (p *RecordPath) addInFlight(n int64) {
@@ -168,53 +210,58 @@ func (p *RecordPath) addInFlight(n int64) {
 
 // Assign implements Path.
 func (p *RecordPath) Assign(as []Assignment) {
-	p.mu.Lock()
-	for _, a := range as {
-		t := p.parts[a.Source]
-		if t == nil {
-			t = &part{}
-			p.parts[a.Source] = t
-			p.order = append(p.order, t)
-		}
-		p.reset(t, a)
-	}
-	p.mu.Unlock()
+	p.events.quietly(func() {
+		p.locked(func() {
+			for _, a := range as {
+				t := p.parts[a.Source]
+				if t == nil {
+					t = &part{}
+					p.parts[a.Source] = t
+					p.order = append(p.order, t)
+				}
+				p.reset(t, a)
+			}
+		})
+	})
 	p.wake()
 }
 
 // Unassign implements Path. Partitions that are not assigned are passed over. When ctx ends first, the partitions are
-// given up all the same and the error says so: what was under way may or may not be on the target.
+// given up all the same and the error says so: what was under way may or may not be on the target. One with a request
+// under way is kept until the answer, unseen: assigned anew before, it writes nothing until then.
 func (p *RecordPath) Unassign(ctx context.Context, source []TP) error {
-	p.mu.Lock()
-	var parts []*part
-	for _, tp := range source {
-		if t := p.parts[tp]; t != nil {
-			parts = append(parts, t)
+	return p.finish(ctx, true, func() (parts []*part) {
+		for _, tp := range source {
+			if t := p.parts[tp]; t != nil {
+				parts = append(parts, t)
+			}
 		}
-	}
-	return p.finish(ctx, parts, true)
+		return parts
+	})
 }
 
 // Drain implements Path. The partitions stay known; an Assign starts them again.
 func (p *RecordPath) Drain(ctx context.Context) error {
-	p.mu.Lock()
-	return p.finish(ctx, slices.Clone(p.order), false)
+	return p.finish(ctx, false, func() []*part { return slices.Clone(p.order) })
 }
 
-// finish ends reading and waits for the batches under way. It is called with the lock held and returns without.
-func (p *RecordPath) finish(ctx context.Context, parts []*part, remove bool) error {
+// finish ends the reading of the partitions that choose answers under the lock, and waits for their batches under way.
+func (p *RecordPath) finish(ctx context.Context, remove bool, choose func() []*part) error {
+	var parts []*part
 	var idle []chan struct{}
-	for _, t := range parts {
-		t.state = closing
-		p.dropQueue(t)
-		if t.sending != nil {
-			if t.idle == nil {
-				t.idle = make(chan struct{})
+	p.locked(func() {
+		parts = choose()
+		for _, t := range parts {
+			t.state = closing
+			p.dropQueue(t)
+			if t.sending != nil {
+				if t.idle == nil {
+					t.idle = make(chan struct{})
+				}
+				idle = append(idle, t.idle)
 			}
-			idle = append(idle, t.idle)
 		}
-	}
-	p.mu.Unlock()
+	})
 	p.wake()
 	var err error
 	for _, ch := range idle {
@@ -227,16 +274,27 @@ func (p *RecordPath) finish(ctx context.Context, parts []*part, remove bool) err
 	if flushErr := p.events.flush(ctx); err == nil {
 		err = flushErr
 	}
-	p.mu.Lock()
 	if remove {
-		// One that was assigned anew meanwhile stays.
-		p.remove(slices.DeleteFunc(parts, func(t *part) bool { return t.state != closing })...)
+		p.locked(func() { p.giveUp(parts) })
 	}
-	p.mu.Unlock()
 	if err != nil {
 		return errors.Join(errors.New("mirror: records under way were not acknowledged in time"), err)
 	}
 	return nil
+}
+
+// giveUp removes partitions, those with a request under way once it is answered; the lock is held. One that was assigned
+// anew meanwhile stays.
+func (p *RecordPath) giveUp(parts []*part) {
+	for _, t := range parts {
+		switch {
+		case t.state != closing:
+		case t.sending != nil && t.sending.inRequest:
+			t.sending.stale, t.leaving = true, true
+		default:
+			p.remove(t)
+		}
+	}
 }
 
 // remove forgets partitions; the lock is held.

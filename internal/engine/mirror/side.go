@@ -159,7 +159,7 @@ func (s *side) check(ctx context.Context, now time.Time) {
 	// A slow request is no failure by itself (a long transfer, a throttle); a probe on a connection of its own tells.
 	if !h.probing && now.Sub(oldest) > time.Second && now.Sub(h.lastOK) > 700*time.Millisecond {
 		h.probing = true
-		s.path.group.Go(func() { s.probe(ctx) })
+		s.path.spawn("probing", func() { s.probe(ctx) })
 	}
 	if h.failingSince.IsZero() || now.Sub(h.failingSince) < s.path.cfg.UnreachableAfter {
 		return
@@ -234,9 +234,8 @@ func (s *side) metadataLoop(ctx context.Context) {
 	defer age.Stop()
 	tries := 0
 	for {
-		s.path.mu.Lock()
-		open := len(s.dirty) > 0
-		s.path.mu.Unlock()
+		open := false
+		s.path.locked(func() { open = len(s.dirty) > 0 })
 		if !open {
 			tries = 0
 			select {
@@ -244,11 +243,11 @@ func (s *side) metadataLoop(ctx context.Context) {
 				return
 			case <-s.wake:
 			case <-age.C:
-				s.path.mu.Lock()
-				for t := range s.topics {
-					s.dirty[t] = true
-				}
-				s.path.mu.Unlock()
+				s.path.locked(func() {
+					for t := range s.topics {
+						s.dirty[t] = true
+					}
+				})
 			}
 			continue
 		}
@@ -268,24 +267,25 @@ func (s *side) metadataLoop(ctx context.Context) {
 
 func (s *side) refresh(ctx context.Context) {
 	p := s.path
-	p.mu.Lock()
-	s.asked++
-	number := s.asked
+	var number uint64
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false
-	req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(s.dirty))
-	used := p.topicsOf(s)
-	for t := range s.dirty {
-		if !used[t] {
-			delete(s.topics, t)
-			continue
+	p.locked(func() {
+		s.asked++
+		number = s.asked
+		req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(s.dirty))
+		used := p.topicsOf(s)
+		for t := range s.dirty {
+			if !used[t] {
+				delete(s.topics, t)
+				continue
+			}
+			rt := kmsg.NewMetadataRequestTopic()
+			rt.Topic = kmsg.StringPtr(t)
+			req.Topics = append(req.Topics, rt)
 		}
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(t)
-		req.Topics = append(req.Topics, rt)
-	}
-	clear(s.dirty)
-	p.mu.Unlock()
+		clear(s.dirty)
+	})
 	if len(req.Topics) == 0 {
 		return
 	}

@@ -26,7 +26,7 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 		send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
 		p.target.broker(t.tgt.leader).busy++
 		job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true, anew: true}
-		p.group.Go(func() { p.verify(ctx, job) })
+		p.spawn("looking at the target", func() { p.verify(ctx, job) })
 		return
 	}
 	p.startAnew(t)
@@ -34,16 +34,15 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 
 // startAnew sends the batch under way again under an identity that the partition has not used; the lock is held.
 func (p *RecordPath) startAnew(t *part) {
-	t.hasID = false
+	t.hasID, t.anew = false, true
 	p.putBack(t)
 }
 
 // verify looks at the target's log for a batch that may be there, and acknowledges it or sends it again.
 func (p *RecordPath) verify(ctx context.Context, j produceJob) {
 	s, began := j.sends[0], time.Now()
-	p.mu.Lock()
-	expect := s.part.expect
-	p.mu.Unlock()
+	var expect int64
+	p.locked(func() { expect = s.part.expect })
 	found := false
 	base := int64(-1)
 	var err error
