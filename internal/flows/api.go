@@ -80,7 +80,7 @@ type API interface {
 	// endpoint, roots or server name change: a stored secret is never sent to another place.
 	UpdateService(ctx context.Context, project, id uuid.UUID, in ServiceInput, ifRevision int64, force bool) (Service, error)
 	// DeleteService refuses with CodeConflict, naming the integrations and flows, while it is used.
-	DeleteService(ctx context.Context, project, id uuid.UUID) error
+	DeleteService(ctx context.Context, project, id uuid.UUID, ifRevision int64) error
 
 	CreateIntegration(ctx context.Context, project uuid.UUID, in IntegrationInput) (Integration, error)
 	GetIntegration(ctx context.Context, project, id uuid.UUID) (Integration, error)
@@ -94,8 +94,9 @@ type API interface {
 	// UpdateFlow replaces the options. Integrations, policy class and separator never change.
 	UpdateFlow(ctx context.Context, project, id uuid.UUID, o Options, ifRevision int64) (Flow, error)
 	// DeleteFlow stops and removes a flow; copies stay on the target, and so do positions unless
-	// forget is true, in which case a worker removes them first (a job, 10 s at most).
-	DeleteFlow(ctx context.Context, project, id uuid.UUID, forget bool) error
+	// forget is true, in which case the flow is disabled and a worker removes them first (a job, 10 s
+	// at most). When that fails the flow stays, disabled.
+	DeleteFlow(ctx context.Context, project, id uuid.UUID, forget bool, ifRevision int64) error
 	FlowStatus(ctx context.Context, project, id uuid.UUID) (FlowStatus, error)
 	// ListFlowEvents lists the newest first. The newest 10,000 events of a flow are kept.
 	ListFlowEvents(ctx context.Context, project, id uuid.UUID, p Page) (List[Event], error)

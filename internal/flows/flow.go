@@ -176,20 +176,41 @@ func (m *Manager) UpdateFlow(ctx context.Context, project, id uuid.UUID, o Optio
 }
 
 // DeleteFlow implements API.
-func (m *Manager) DeleteFlow(ctx context.Context, project, id uuid.UUID, forget bool) error {
+func (m *Manager) DeleteFlow(ctx context.Context, project, id uuid.UUID, forget bool, ifRevision int64) error {
+	forgotten := AnyRevision // the revision of which no task runs and no position is left
 	if forget {
-		if err := m.forgetPositions(ctx, project, id); err != nil {
+		var err error
+		if forgotten, err = m.forgetPositions(ctx, project, id, ifRevision); err != nil {
 			return err
 		}
 	}
 	return m.store.Change(ctx, project, func(ctx context.Context, tx Tx) error {
+		flow, err := tx.GetFlow(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case !forget:
+			if err := checkRevision(flow.Revision, ifRevision); err != nil {
+				return err
+			}
+		case flow.Revision != forgotten:
+			return changedMeanwhile() // it may have run again and have positions anew
+		}
 		return tx.DeleteFlow(ctx, id)
 	})
 }
 
-// forgetPositions stops the flow, waits until no worker runs it and has its positions removed. When that
-// does not work out in time the flow stays, disabled, so that nothing is lost that was not meant to be.
-func (m *Manager) forgetPositions(ctx context.Context, project, id uuid.UUID) error {
+func changedMeanwhile() error {
+	return &Error{
+		Code:    CodeConflict,
+		Message: "somebody changed the flow while its positions were to be removed; it is not deleted: read it again and decide anew",
+	}
+}
+
+// forgetPositions stops the flow, waits until no worker runs it and has its positions removed; it answers the
+// revision that it leaves. When that does not work out in time the flow stays, disabled, so that nothing is
+// lost that was not meant to be.
+func (m *Manager) forgetPositions(ctx context.Context, project, id uuid.UUID, ifRevision int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.checkTimeout)
 	defer cancel()
 	late := func(what string) error {
@@ -204,6 +225,9 @@ func (m *Manager) forgetPositions(ctx context.Context, project, id uuid.UUID) er
 		if err != nil {
 			return err
 		}
+		if err := checkRevision(flow.Revision, ifRevision); err != nil {
+			return err
+		}
 		if flow.Enabled {
 			flow.Enabled = false
 			if _, err := tx.UpdateFlow(ctx, flow); err != nil {
@@ -214,51 +238,54 @@ func (m *Manager) forgetPositions(ctx context.Context, project, id uuid.UUID) er
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		t, err := m.store.GetFlowTasks(ctx, project, id)
 		if ctx.Err() != nil {
-			return late("no worker gave the flow up")
+			return 0, late("no worker gave the flow up")
 		}
 		if err != nil {
-			return err
+			return 0, err
+		}
+		if t.Flow.Revision != spec.Flow.Revision {
+			return 0, changedMeanwhile()
 		}
 		if !slices.ContainsFunc(t.Tasks, func(t TaskState) bool { return t.Held }) {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return late("no worker gave the flow up")
+			return 0, late("no worker gave the flow up")
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	payload, err := json.Marshal(ForgetPayload{Spec: spec})
 	if err != nil {
-		return internal("encode a job", err)
+		return 0, internal("encode a job", err)
 	}
 	job, err := m.store.AddJob(ctx, JobForgetPositions, payload, m.checkTimeout)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer m.dropJob(ctx, job)
 	deadline, _ := ctx.Deadline()
 	raw, err := m.store.WaitJob(ctx, job, time.Until(deadline))
 	if raw == nil && (err == nil || ctx.Err() != nil) {
-		return late("no worker removed the positions")
+		return 0, late("no worker removed the positions")
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var r ForgetResult
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return internal("decode the result of a job", err)
+		return 0, internal("decode the result of a job", err)
 	}
 	if r.Message != "" {
-		return &Error{Code: CodeCheckFailed, Message: fmt.Sprintf(
+		return 0, &Error{Code: CodeCheckFailed, Message: fmt.Sprintf(
 			"the positions could not be removed: %s; the flow is disabled and not deleted", r.Message)}
 	}
-	return nil
+	return spec.Flow.Revision, nil
 }
 
 // FlowStatus implements API.

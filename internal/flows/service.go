@@ -187,9 +187,13 @@ func refuseAliasChange(ctx context.Context, tx Tx, service uuid.UUID) error {
 }
 
 // DeleteService implements API.
-func (m *Manager) DeleteService(ctx context.Context, project, id uuid.UUID) error {
+func (m *Manager) DeleteService(ctx context.Context, project, id uuid.UUID, ifRevision int64) error {
 	return m.store.Change(ctx, project, func(ctx context.Context, tx Tx) error {
-		if _, err := tx.GetService(ctx, id); err != nil {
+		s, err := tx.GetService(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := checkRevision(s.Revision, ifRevision); err != nil {
 			return err
 		}
 		integrations, used, err := tx.UsesOfService(ctx, id)

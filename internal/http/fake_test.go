@@ -129,7 +129,8 @@ func (s *script) UpdateService(_ context.Context, _, id uuid.UUID, in flows.Serv
 	return out, s.called("UpdateService")
 }
 
-func (s *script) DeleteService(context.Context, uuid.UUID, uuid.UUID) error {
+func (s *script) DeleteService(_ context.Context, _, _ uuid.UUID, rev int64) error {
+	s.revisions = append(s.revisions, rev)
 	return s.called("DeleteService")
 }
 
@@ -212,8 +213,8 @@ func (s *script) UpdateFlow(_ context.Context, _, id uuid.UUID, o flows.Options,
 	return out, s.called("UpdateFlow")
 }
 
-func (s *script) DeleteFlow(_ context.Context, _, _ uuid.UUID, forget bool) error {
-	s.forgets = append(s.forgets, forget)
+func (s *script) DeleteFlow(_ context.Context, _, _ uuid.UUID, forget bool, rev int64) error {
+	s.forgets, s.revisions = append(s.forgets, forget), append(s.revisions, rev)
 	return s.called("DeleteFlow")
 }
 

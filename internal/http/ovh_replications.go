@@ -182,5 +182,5 @@ func (h *handlers) OvhDeleteReplication(ctx context.Context, r apigen.OvhDeleteR
 	if _, err := h.flow(ctx, r.ClusterId, r.ReplicationId); err != nil {
 		return nil, err
 	}
-	return ovhVoid{}, h.api.DeleteFlow(ctx, infoFrom(ctx).project.ID, r.ReplicationId, false)
+	return ovhVoid{}, h.api.DeleteFlow(ctx, infoFrom(ctx).project.ID, r.ReplicationId, false, flows.AnyRevision)
 }

@@ -141,7 +141,7 @@ func (h *handlers) OvhDeleteMirrorMaker(ctx context.Context, r apigen.OvhDeleteM
 	if _, err := h.service(ctx, r.ClusterId, flows.EngineKafkaMirrorMaker); err != nil {
 		return nil, err
 	}
-	return ovhVoid{}, h.api.DeleteService(ctx, infoFrom(ctx).project.ID, r.ClusterId)
+	return ovhVoid{}, h.api.DeleteService(ctx, infoFrom(ctx).project.ID, r.ClusterId, flows.AnyRevision)
 }
 
 // OvhListIntegrationCapabilities answers the one kind of integration there is.

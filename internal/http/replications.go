@@ -105,17 +105,17 @@ func (h *handlers) PatchReplication(ctx context.Context, r apigen.PatchReplicati
 
 // DeleteReplication stops and removes a flow.
 func (h *handlers) DeleteReplication(ctx context.Context, r apigen.DeleteReplicationRequestObject) (apigen.DeleteReplicationResponseObject, error) {
-	project := infoFrom(ctx).project.ID
+	project, revision := infoFrom(ctx).project.ID, flows.AnyRevision
 	if r.Params.IfMatch != nil {
 		stored, err := h.api.GetFlow(ctx, project, r.Id)
 		if err != nil {
 			return nil, err
 		}
-		if _, _, err := matchRevision(r.Params.IfMatch, stored.Revision); err != nil {
+		if revision, _, err = matchRevision(r.Params.IfMatch, stored.Revision); err != nil {
 			return nil, err
 		}
 	}
-	if err := h.api.DeleteFlow(ctx, project, r.Id, value(r.Params.Forget)); err != nil {
+	if err := h.api.DeleteFlow(ctx, project, r.Id, value(r.Params.Forget), revision); err != nil {
 		return nil, err
 	}
 	return apigen.DeleteReplication204Response{}, nil

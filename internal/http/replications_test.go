@@ -292,6 +292,7 @@ func TestIfMatchComparesBeforeAnythingChanges(t *testing.T) {
 			w := e.do(http.MethodDelete, "/replications/"+flowID.String(), "", "If-Match", tt.tag)
 			if tt.status == http.StatusOK {
 				require.Equal(t, http.StatusNoContent, w.Code)
+				require.Equal(t, []int64{tt.revision}, e.api.revisions, "compared once more in the step that deletes")
 			} else {
 				require.Equal(t, tt.status, w.Code)
 				require.Empty(t, e.api.forgets)

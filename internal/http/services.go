@@ -128,17 +128,17 @@ func (h *handlers) PatchService(ctx context.Context, r apigen.PatchServiceReques
 
 // DeleteService removes a service that nothing uses.
 func (h *handlers) DeleteService(ctx context.Context, r apigen.DeleteServiceRequestObject) (apigen.DeleteServiceResponseObject, error) {
-	project := infoFrom(ctx).project.ID
+	project, revision := infoFrom(ctx).project.ID, flows.AnyRevision
 	if r.Params.IfMatch != nil {
 		stored, err := h.api.GetService(ctx, project, r.Id)
 		if err != nil {
 			return nil, err
 		}
-		if _, _, err := matchRevision(r.Params.IfMatch, stored.Revision); err != nil {
+		if revision, _, err = matchRevision(r.Params.IfMatch, stored.Revision); err != nil {
 			return nil, err
 		}
 	}
-	if err := h.api.DeleteService(ctx, project, r.Id); err != nil {
+	if err := h.api.DeleteService(ctx, project, r.Id, revision); err != nil {
 		return nil, err
 	}
 	return apigen.DeleteService204Response{}, nil

@@ -214,6 +214,7 @@ func TestDeleteServiceComparesWhenAsked(t *testing.T) {
 	require.NotContains(t, e.api.calls, "DeleteService")
 	require.Equal(t, http.StatusNoContent, e.do(http.MethodDelete, "/services/"+kafkaID.String(), "", "If-Match", `"4"`).Code)
 	require.Equal(t, http.StatusNoContent, e.do(http.MethodDelete, "/services/"+kafkaID.String(), "").Code)
+	require.Equal(t, []int64{4, flows.AnyRevision}, e.api.revisions)
 }
 
 func TestServicesAreListedByEngine(t *testing.T) {

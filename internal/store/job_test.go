@@ -194,7 +194,7 @@ func TestForgettingAsksAWorkerBeforeTheFlowGoes(t *testing.T) {
 	f := p.flow("x")
 	key := w.acquire("w1", 1)[0].LeaseKey
 
-	err := w.managerWith(200*time.Millisecond).DeleteFlow(t.Context(), w.project, f.ID, true)
+	err := w.managerWith(200*time.Millisecond).DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision)
 	requireCode(t, flows.CodeUnavailable, err)
 	got, err := w.manager.GetFlow(t.Context(), w.project, f.ID)
 	require.NoError(t, err)
@@ -218,13 +218,13 @@ func TestForgettingAsksAWorkerBeforeTheFlowGoes(t *testing.T) {
 	}
 	require.NoError(t, w.store.ReleaseTasks(t.Context(), "w1", []flows.LeaseKey{key}))
 	payload := answer(`{"message":"the target does not answer"}`)
-	err = w.manager.DeleteFlow(t.Context(), w.project, f.ID, true)
+	err = w.manager.DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision)
 	requireCode(t, flows.CodeCheckFailed, err)
 	require.ErrorContains(t, err, "the target does not answer")
 	require.Equal(t, f.ID, (<-payload).Spec.Flow.ID)
 
 	payload = answer(`{}`)
-	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, true))
+	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision))
 	require.Equal(t, p.target.ID, (<-payload).Spec.Target.ID)
 	_, err = w.manager.GetFlow(t.Context(), w.project, f.ID)
 	requireCode(t, flows.CodeNotFound, err)

@@ -253,7 +253,7 @@ func TestRenewTellsWhatChanged(t *testing.T) {
 	require.Equal(t, flows.RenewedLease{
 		LeaseKey: keys[0], FlowRevision: 2, SourceCredentialsRevision: 1, TargetCredentialsRevision: 5, TasksMax: 1,
 	}, renew())
-	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, false))
+	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, false, flows.AnyRevision))
 	r, err := w.store.RenewTasks(t.Context(), "w1", ttl, keys)
 	require.NoError(t, err)
 	require.Empty(t, r)
@@ -461,7 +461,7 @@ func TestTopicsBelongToTheFirstFlowThatClaimsThem(t *testing.T) {
 	require.Equal(t, map[string]uuid.UUID{"a": one.ID}, claim(two, "K", "a"), "nobody releases what is not his")
 	require.NoError(t, w.store.ReleaseTopics(t.Context(), "w1", keys[one.ID], "K", []string{"a"}))
 	require.Empty(t, claim(two, "K", "a"))
-	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, one.ID, false))
+	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, one.ID, false, flows.AnyRevision))
 	require.Empty(t, claim(two, "K", "b"))
 }
 

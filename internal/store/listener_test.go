@@ -54,7 +54,7 @@ func TestChangesWakeWorkers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.store.CompleteJob(t.Context(), "w1", claimed.ID, []byte(`{}`)))
 
-	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, false))
+	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, false, flows.AnyRevision))
 	require.Equal(t, flowHint, receive(t, hints), "what only a waiting request needs does not wake workers")
 }
 

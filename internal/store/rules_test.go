@@ -82,25 +82,25 @@ func TestWhatIsUsedIsNotDeleted(t *testing.T) {
 	f := p.flow("x")
 	ctx, m := t.Context(), w.manager
 	for _, id := range []uuid.UUID{p.source.ID, p.target.ID, p.mm.ID} {
-		err := m.DeleteService(ctx, w.project, id)
+		err := m.DeleteService(ctx, w.project, id, flows.AnyRevision)
 		requireCode(t, flows.CodeConflict, err)
 		require.ErrorContains(t, err, f.ID.String())
 	}
-	require.ErrorContains(t, m.DeleteService(ctx, w.project, p.source.ID), p.from.ID.String())
+	require.ErrorContains(t, m.DeleteService(ctx, w.project, p.source.ID, flows.AnyRevision), p.from.ID.String())
 	err := m.DeleteIntegration(ctx, w.project, p.from.ID)
 	requireCode(t, flows.CodeConflict, err)
 	require.ErrorContains(t, err, f.ID.String())
 
-	require.NoError(t, m.DeleteFlow(ctx, w.project, f.ID, false))
-	requireCode(t, flows.CodeNotFound, m.DeleteFlow(ctx, w.project, f.ID, false))
-	err = m.DeleteService(ctx, w.project, p.mm.ID)
+	require.NoError(t, m.DeleteFlow(ctx, w.project, f.ID, false, flows.AnyRevision))
+	requireCode(t, flows.CodeNotFound, m.DeleteFlow(ctx, w.project, f.ID, false, flows.AnyRevision))
+	err = m.DeleteService(ctx, w.project, p.mm.ID, flows.AnyRevision)
 	requireCode(t, flows.CodeConflict, err)
 	require.ErrorContains(t, err, p.to.ID.String())
 	require.NoError(t, m.DeleteIntegration(ctx, w.project, p.from.ID))
 	require.NoError(t, m.DeleteIntegration(ctx, w.project, p.to.ID))
 	for _, id := range []uuid.UUID{p.source.ID, p.target.ID, p.mm.ID} {
-		require.NoError(t, m.DeleteService(ctx, w.project, id))
-		requireCode(t, flows.CodeNotFound, m.DeleteService(ctx, w.project, id))
+		require.NoError(t, m.DeleteService(ctx, w.project, id, flows.AnyRevision))
+		requireCode(t, flows.CodeNotFound, m.DeleteService(ctx, w.project, id, flows.AnyRevision))
 	}
 	require.Zero(t, w.queryInt("SELECT count(*) FROM tasks"))
 }

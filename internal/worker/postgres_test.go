@@ -381,7 +381,7 @@ func TestWhatTheAPIChangesTakesEffectWithinTwoSeconds(t *testing.T) {
 	require.NoError(t, err)
 	third := f.run(flow.ID, 2)
 	changed = time.Now()
-	require.NoError(t, f.manager.DeleteFlow(t.Context(), f.project, flow.ID, false))
+	require.NoError(t, f.manager.DeleteFlow(t.Context(), f.project, flow.ID, false, flows.AnyRevision))
 	wait.For(t, 5*time.Second, "the end", func() error {
 		if ended, cause = third.end(); ended.IsZero() {
 			return errors.New("it runs")
