@@ -249,7 +249,7 @@ func (r *Room) checkpointCandidates() []mm2.Checkpoint {
 
 func (r *Room) checkpointFailed(err error) {
 	r.troubles.set(everything, phaseCheckpoint, passing(err), report.Condition{
-		Severity: report.Warning,
+		Code: report.GroupSyncFailed, Severity: report.Warning,
 		Message:  fmt.Sprintf("Checkpoints cannot be written to the topic %s on the target.", r.topic()),
 		Evidence: map[string]any{"error": kafka.Brief(err), "topic": r.topic()},
 		Remedy:   remedyFor(err, "target", "CREATE, READ and WRITE on the topic "+r.topic()),

@@ -64,7 +64,7 @@ func (t *troubles) set(name string, p phase, passing bool, c report.Condition) {
 		it = &trouble{first: now}
 		t.m[name][p] = it
 	}
-	c.Code, c.Subject = report.GroupSyncFailed, subject(name)
+	c.Code, c.Subject = report.GroupSyncFailed, subject(name) // whoever calls
 	it.condition = c
 	if passing && !it.shown && now.Sub(it.first) < grace {
 		return
@@ -139,7 +139,7 @@ func (r *Room) fetchFailures(asked []string, failed map[string]error) []error {
 
 func (r *Room) clusterFailed(side string, p phase, what string, err error) {
 	r.troubles.set(everything, p, passing(err), report.Condition{
-		Severity: report.Warning,
+		Code: report.GroupSyncFailed, Severity: report.Warning,
 		Message:  fmt.Sprintf("Group offsets are not kept up to date: %s on the %s failed.", what, side),
 		Evidence: map[string]any{"error": kafka.Brief(err), "step": what, "side": side},
 		Remedy:   remedyFor(err, side, "DESCRIBE and READ on the groups"),
@@ -148,16 +148,16 @@ func (r *Room) clusterFailed(side string, p phase, what string, err error) {
 
 // groupFailed sets a group's condition; format takes the group's name.
 func (r *Room) groupFailed(name string, p phase, format string, err error, remedy string) {
-	severity := report.Error
-	if passing(err) {
-		severity = report.Warning
-	}
-	r.troubles.set(name, p, passing(err), report.Condition{
-		Severity: severity,
+	c := report.Condition{
+		Code: report.GroupSyncFailed, Severity: report.Error,
 		Message:  fmt.Sprintf(format, name),
 		Evidence: map[string]any{"error": kafka.Brief(err)},
 		Remedy:   remedy,
-	})
+	}
+	if passing(err) {
+		c.Severity = report.Warning
+	}
+	r.troubles.set(name, p, passing(err), c)
 }
 
 // passing tells whether a failure usually ends by itself.

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// stepTimeout bounds each conversation with a cluster, so that a silent one is in the status within 10 s.
+	// stepTimeout bounds each step of a round, so that a silent cluster is in the status within 10 s, and a coordinator
+	// that is away takes no time from what is asked of the others in the next step.
 	stepTimeout = 8 * time.Second
 	// tick is how often the loops look whether something is due; nothing is sent for it.
 	maxTick = time.Second
@@ -65,6 +66,8 @@ type Room struct {
 	syncing sync.Mutex
 	writing sync.Mutex
 	apis    apiCache
+	start   int           // where the next sync round begins among the groups' names; guarded by syncing
+	step    time.Duration // stepTimeout
 
 	troubles *troubles
 
@@ -88,17 +91,22 @@ func New(cfg Config) (*Room, error) {
 		return nil, err
 	}
 	return &Room{
-		cfg: cfg, troubles: newTroubles(cfg.Board, cfg.Now),
+		cfg: cfg, step: stepTimeout, troubles: newTroubles(cfg.Board, cfg.Now),
 		kept: map[string]*group{}, rest: map[string]time.Time{}, settled: map[string]map[partition]settled{},
 	}, nil
 }
 
-// Run works until ctx ends. Failures become conditions and are tried again; they never end Run.
+// Run works until ctx ends. Failures become conditions and are tried again; they never end Run. An error is a panic of
+// ours (report.PanicError).
 func (r *Room) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.syncLoop(ctx) })
+	g.Go(func() error {
+		return report.Contained("group sync", func() error { return r.syncLoop(ctx) })
+	})
 	if r.cfg.CheckpointInterval > 0 {
-		g.Go(func() error { return r.checkpointLoop(ctx) })
+		g.Go(func() error {
+			return report.Contained("checkpoints", func() error { return r.checkpointLoop(ctx) })
+		})
 	}
 	return g.Wait()
 }
@@ -176,6 +184,11 @@ func (r *Room) syncLoop(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// bounded is the context of one step.
+func (r *Room) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, r.step)
 }
 
 func (r *Room) refreshedAt() time.Time {

@@ -27,6 +27,8 @@ type listed struct{ name, state string }
 // listGroups lists the groups that MM2 would touch: classic and consumer groups whose protocol is "consumer", or none
 // (offsets committed without membership). complete is false when some broker did not answer.
 func (r *Room) listGroups(ctx context.Context) (all []listed, complete bool, err error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
 	req := kmsg.NewPtrListGroupsRequest()
 	req.TypesFilter = []string{"classic", "consumer"}
 	var errs []error
@@ -57,8 +59,6 @@ func (r *Room) listGroups(ctx context.Context) (all []listed, complete bool, err
 func (r *Room) refresh(ctx context.Context) error {
 	r.fetching.Lock()
 	defer r.fetching.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
 	now := r.cfg.Now()
 	all, complete, err := r.listGroups(ctx)
 	r.mu.Lock()
@@ -156,8 +156,6 @@ func (r *Room) fetch(ctx context.Context, maxAge time.Duration) error {
 	}
 	names := slices.Sorted(maps.Keys(r.kept))
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
 	found, errs := r.fetchOffsets(ctx, names)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,13 +186,24 @@ func (r *Room) fetch(ctx context.Context, maxAge time.Duration) error {
 var errStale = errors.New("the group's offsets on the source could not be read")
 
 // fetchOffsets reads committed offsets in batches and keeps those on topics that the filter accepts. Groups that could
-// not be read are missing in the answer; their failures are conditions, and are returned.
+// not be read are missing in the answer; their failures are conditions, and are returned. When none of a batch could be
+// read because of the cluster, the others are not asked for.
 func (r *Room) fetchOffsets(ctx context.Context, names []string) (map[string]map[partition]commit, []error) {
 	admin := kadm.NewClient(r.cfg.Source)
 	out := make(map[string]map[partition]commit, len(names))
 	failed := map[string]error{}
+	var away error
 	for batch := range slices.Chunk(names, fetchBatch) {
-		answers := admin.FetchManyOffsets(ctx, batch...)
+		if away != nil {
+			for _, name := range batch {
+				failed[name] = away
+			}
+			continue
+		}
+		c, cancel := r.bounded(ctx)
+		answers := admin.FetchManyOffsets(c, batch...)
+		cancel()
+		read := false
 		for _, name := range batch {
 			answer, ok := answers[name]
 			err := answer.Err
@@ -209,9 +218,14 @@ func (r *Room) fetchOffsets(ctx context.Context, names []string) (map[string]map
 			}
 			if err != nil {
 				failed[name] = err
+				read = read || !whole(err)
 				continue
 			}
+			read = true
 			out[name] = r.relevant(answer.Fetched)
+		}
+		if !read {
+			away = failed[batch[0]]
 		}
 	}
 	return out, r.fetchFailures(names, failed)

@@ -31,10 +31,7 @@ func (r *Room) syncRound(ctx context.Context) error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
 	fetchErr := r.fetch(ctx, fresh)
-	plan := r.translate()
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	err := r.apply(ctx, plan)
+	err := r.apply(ctx, r.translate())
 	r.mu.Lock()
 	r.lastSync = r.cfg.Now()
 	r.syncFailed = fetchErr != nil || err != nil
@@ -70,17 +67,46 @@ func (r *Room) targetPartition(tp partition) mm2.TopicPartition {
 	return mm2.TopicPartition{Topic: mm2.RenameTopic(r.cfg.Policy, r.cfg.SourceAlias, r.cfg.TargetAlias, tp.topic), Partition: tp.id}
 }
 
-// apply carries out one round's plan on the target.
+// apply carries out one round's plan on the target, some groups at a time. It ends early when the target as a whole does
+// not answer. Each round begins with other groups than the last, behind those of a round that ended early: whatever keeps
+// a round from reaching the last groups, it is not the same ones that wait for ever.
 func (r *Room) apply(ctx context.Context, plan map[string]wants) error {
 	if len(plan) == 0 {
 		r.troubles.clear(everything, phaseWrite)
 		return nil
 	}
 	names := slices.Sorted(maps.Keys(plan))
+	r.start %= len(names)
+	names = slices.Concat(names[r.start:], names[:r.start])
+	var errs []error
+	done, away := 0, false
+	for some := range slices.Chunk(names, describeBatch) {
+		var err error
+		if away, err = r.applySome(ctx, some, plan); err != nil {
+			errs = append(errs, err)
+		}
+		done += len(some)
+		if away || ctx.Err() != nil {
+			break
+		}
+	}
+	if done == len(names) {
+		done = commitParallel
+	}
+	r.start += done
+	err := errors.Join(errs...)
+	if !away && !whole(err) {
+		r.troubles.clear(everything, phaseWrite)
+	}
+	return err
+}
+
+// applySome carries out the plan for some groups. away tells that the target as a whole does not answer.
+func (r *Room) applySome(ctx context.Context, names []string, plan map[string]wants) (away bool, err error) {
 	described, err := r.describe(ctx, names)
 	if err != nil {
 		r.clusterFailed("target", phaseWrite, "asking for the state of the groups", err)
-		return fmt.Errorf("describe target groups: %w", err)
+		return true, fmt.Errorf("describe target groups: %w", err)
 	}
 	var idle []string
 	var errs []error
@@ -119,11 +145,7 @@ func (r *Room) apply(ctx context.Context, plan map[string]wants) error {
 		commits[name] = due
 	}
 	errs = append(errs, r.commitAll(ctx, commits))
-	err = errors.Join(errs...)
-	if !whole(err) {
-		r.troubles.clear(everything, phaseWrite)
-	}
-	return err
+	return false, errors.Join(errs...)
 }
 
 // decide remembers what a round made of a group's offsets.
@@ -169,8 +191,10 @@ func (r *Room) commitAll(ctx context.Context, commits map[string]wants) error {
 	}
 	names := slices.Sorted(maps.Keys(commits))
 	errs := make([]error, len(names))
+	c, cancel := r.bounded(ctx)
+	defer cancel()
 	inParallel(len(names), commitParallel, func(i int) {
-		errs[i] = r.commit(ctx, names[i], commits[names[i]], ids)
+		errs[i] = r.commit(c, names[i], commits[names[i]], ids)
 	})
 	return errors.Join(errs...)
 }
@@ -200,7 +224,7 @@ func (r *Room) commit(ctx context.Context, name string, ws wants, ids map[string
 	slices.Sort(bad)
 	first := failed[firstOf(failed)]
 	r.troubles.set(name, phaseWrite, passing(first), report.Condition{
-		Severity: report.Error,
+		Code: report.GroupSyncFailed, Severity: report.Error,
 		Message:  fmt.Sprintf("The offsets of the group %s could not be written on the target for %d of %d partitions, %s first.", name, len(failed), len(ws), bad[0]),
 		Evidence: map[string]any{"error": kafka.Brief(first), "partitions": bad[:min(len(bad), 20)], "failed": len(bad)},
 		Remedy:   remedyFor(first, "target", "READ on the group and on its topics"),

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
 const (
@@ -44,7 +45,9 @@ func (r *Room) knowsConsumerDescribe(ctx context.Context) (bool, error) {
 	if !r.apis.at.IsZero() && now.Sub(r.apis.at) < apiCacheLife {
 		return r.apis.describe, nil
 	}
-	all, err := kadm.NewClient(r.cfg.Target).ApiVersions(ctx)
+	c, cancel := r.bounded(ctx)
+	defer cancel()
+	all, err := kadm.NewClient(r.cfg.Target).ApiVersions(c)
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +89,9 @@ func (r *Room) describe(ctx context.Context, names []string) (map[string]descrip
 	classic := names
 	if newer {
 		classic = nil
-		for name, d := range describeConsumer(ctx, r.cfg.Target, names) {
+		c, cancel := r.bounded(ctx)
+		defer cancel()
+		for name, d := range describeConsumer(c, r.cfg.Target, names) {
 			if errors.Is(d.err, kerr.GroupIDNotFound) || errors.Is(d.err, kerr.UnsupportedVersion) {
 				classic = append(classic, name)
 				continue
@@ -94,7 +99,9 @@ func (r *Room) describe(ctx context.Context, names []string) (map[string]descrip
 			out[name] = d
 		}
 	}
-	for name, d := range describeClassic(ctx, r.cfg.Target, classic) {
+	c, cancel := r.bounded(ctx)
+	defer cancel()
+	for name, d := range describeClassic(c, r.cfg.Target, classic) {
 		if errors.Is(d.err, kerr.GroupIDNotFound) {
 			d = description{state: "Dead"}
 		}
@@ -188,6 +195,8 @@ func complete(out map[string]description, names []string) map[string]description
 
 // targetOffsets reads what the groups have committed on the target.
 func (r *Room) targetOffsets(ctx context.Context, names []string) (map[string]map[mm2.TopicPartition]int64, map[string]error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
 	admin := kadm.NewClient(r.cfg.Target)
 	have := make(map[string]map[mm2.TopicPartition]int64, len(names))
 	failed := map[string]error{}
@@ -239,6 +248,8 @@ func (r *Room) topicIDs(ctx context.Context, commits map[string]wants) (map[stri
 			}
 		}
 	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
 	resp, err := req.RequestWith(ctx, r.cfg.Target)
 	if err != nil {
 		return nil, err
@@ -302,16 +313,24 @@ func commitOffsets(ctx context.Context, client *kgo.Client, name string, ws want
 	return failed, nil
 }
 
-// inParallel calls f for 0..n-1, at most limit at a time, and waits.
+// inParallel calls f for 0..n-1, at most limit at a time, and waits. A panic of one is raised again here.
 func inParallel(n, limit int, f func(int)) {
 	slots := make(chan struct{}, limit)
+	faults := make(chan error, n)
 	var all sync.WaitGroup
 	for i := range n {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			f(i)
+			if err := report.Contained("writing group offsets", func() error { f(i); return nil }); err != nil {
+				faults <- err
+			}
 		})
 	}
 	all.Wait()
+	select {
+	case err := <-faults:
+		panic(err)
+	default:
+	}
 }
