@@ -35,43 +35,45 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 		sources[i] = s.p.tp
 		targets[i] = mirror.TP{Topic: s.p.remote, Partition: s.p.tp.Partition}
 	}
-	type answer struct {
-		m   map[mirror.TP]listed
-		err error
-	}
-	ch := make(chan answer, 1)
-	go func() {
-		m, err := listOffsets(c, t.target.client, targets, atEnd, uncommitted)
-		ch <- answer{m, err}
-	}()
+	target := report.Aside("reading target offsets", func() (map[mirror.TP]listed, error) {
+		return listOffsets(c, t.target.client, targets, atEnd, uncommitted)
+	})
 	src, serr := listBounds(c, t.source.client, sources)
-	tgt := <-ch
+	tgt, terr := target()
 	if serr != nil {
 		t.source.failed("start", serr)
 	} else {
 		t.source.ok("start")
 	}
-	if tgt.err != nil {
-		t.target.failed("start", tgt.err)
+	if terr != nil {
+		t.target.failed("start", terr)
 	} else {
 		t.target.ok("start")
 	}
 	var assign []mirror.Assignment
+	var begun []*partition
 	ok := true
 	for i, s := range pending {
-		a, err := t.startOne(c, s, src[sources[i]], tgt.m[targets[i]])
+		a, err := t.startOne(c, s, src[sources[i]], tgt[targets[i]])
 		if err != nil {
 			if ctx.Err() != nil {
 				return false
 			}
 			t.log.Debug("partition cannot start yet", slog.String("topic", s.p.tp.Topic), slog.Int("partition", int(s.p.tp.Partition)), slog.Any("error", err))
 			s.p.mu.Lock()
+			s.p.deciding = false
 			s.p.backOff(time.Now())
 			s.p.mu.Unlock()
 			ok = false
 			continue
 		}
 		assign = append(assign, a)
+		begun = append(begun, s.p)
+	}
+	for _, p := range begun {
+		p.mu.Lock()
+		p.deciding = false
+		p.mu.Unlock()
 	}
 	t.path.Assign(assign)
 	signal(t.show)
@@ -120,14 +122,15 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 			t.retired[id[0]] = true
 		}
 	}
-	p.state, p.redecide, p.notBefore = partRunning, false, time.Time{}
+	p.state, p.redecide, p.notBefore, p.calmSince = partRunning, false, time.Time{}, time.Now()
 	p.sourceTopicID, p.targetTopicID = s.sourceID, s.targetID
 	p.position, p.targetNext, p.offsets = d.position, d.targetNext, d.offsets
 	p.logStart, p.highWatermark, p.targetEnd = src.start, src.end, in.targetEnd
 	p.stuckSince = time.Time{}
 	p.touch()
 	a := mirror.Assignment{
-		Source: p.tp, Target: mirror.TP{Topic: p.remote, Partition: p.tp.Partition}, Start: d.position, SourceTopicID: s.sourceID,
+		Source: p.tp, Target: mirror.TP{Topic: p.remote, Partition: p.tp.Partition}, Start: d.position,
+		SourceTopicID: s.sourceID, TargetTopicID: s.targetID,
 	}
 	p.mu.Unlock()
 	t.clearStops(p.tp)
@@ -158,20 +161,29 @@ func (t *Task) refusedHere(p *partition, name string, err error) {
 // entryNow is what is known of a partition: what it holds itself when it ran already, else what was stored. The map is a
 // copy, free to be changed.
 func (t *Task) entryNow(p *partition) (e state.Entry, ok bool, err error) {
-	p.mu.Lock()
-	if p.position >= 0 {
-		e, ok = t.entry(p), true
-		e.Map, err = copyMap(e.Map)
-		p.mu.Unlock()
+	if e, ok, err = t.entryHeld(p); ok {
 		return e, ok, err
 	}
-	p.mu.Unlock()
 	t.entriesMu.Lock()
 	defer t.entriesMu.Unlock()
 	if e, ok = t.entries[p.key()]; ok && e.Map != nil {
 		e.Map, err = copyMap(e.Map)
 	}
 	return e, ok, err
+}
+
+// entryHeld is what a partition holds itself. From here on until the path has it again, what its last assignment may still
+// tell comes too late to count: the decision rests on what is answered here.
+func (t *Task) entryHeld(p *partition) (e state.Entry, ok bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deciding = true
+	if p.position < 0 {
+		return e, false, nil
+	}
+	e = t.entry(p)
+	e.Map, err = copyMap(e.Map)
+	return e, true, err
 }
 
 // entry renders a partition's state. The map is the live one. p.mu is held.

@@ -48,12 +48,9 @@ type Config struct {
 	ReadUncommitted                              bool
 	StartPosition                                string // earliest, latest, timestamp
 	StartTimestamp                               time.Time
-	// FlowCreatedAt separates partitions that existed when the flow was made (StartPosition
-	// applies) from later ones (they start at their beginning).
-	FlowCreatedAt           time.Time
-	SyncTopicConfigs        bool
-	MirrorTopicConfigs      bool // topicConfigSyncMode: mirror
-	ConfigPropertiesExclude []string
+	SyncTopicConfigs                             bool
+	MirrorTopicConfigs                           bool // topicConfigSyncMode: mirror
+	ConfigPropertiesExclude                      []string
 
 	Logger   *slog.Logger
 	Registry prometheus.Registerer // metrics of this task; labels bounded

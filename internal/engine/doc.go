@@ -7,7 +7,9 @@
 //
 // Rooms below it: mm2 (pure formats and rules), topics (discovery, creation,
 // config sync), mirror (the data path), state (positions and offset maps on
-// the target), groups (checkpoints and group-offset sync), heartbeat.
+// the target), syncs (MM2's offset-syncs topic), sidetopic (reading and writing
+// the small topics beside the data), groups (checkpoints and group-offset sync),
+// heartbeat, report (what is told to the outside, and panics contained).
 //
 // Start at Run, then docs/ARCHITECTURE.md, "The life of a record".
 package engine

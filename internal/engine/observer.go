@@ -21,12 +21,29 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 	if p == nil {
 		return
 	}
+	first, ok := o.acknowledged(p, spans)
+	if !ok {
+		return
+	}
+	if first {
+		signal(o.t.show)
+	}
+	o.t.syncs.Observe(tp.Topic, tp.Partition, spans)
+}
+
+// acknowledged takes spans into the partition's state; first: it had none before. ok is false when they come too late to
+// count.
+func (o observer) acknowledged(p *partition, spans []mirror.Span) (first, ok bool) {
 	p.mu.Lock()
-	first := p.targetNext < 0
+	defer p.mu.Unlock()
+	if p.deciding {
+		return false, false
+	}
+	first = p.targetNext < 0
 	for _, s := range spans {
 		if err := p.offsets.AddRun(s.Source, s.Target, s.Count); err != nil {
 			// Offsets that no broker gives; the map stays as it is, the group sync says what it cannot translate.
-			o.t.log.Error("acknowledgement with impossible offsets", slog.String("topic", tp.Topic), slog.Int("partition", int(tp.Partition)), slog.Any("error", err))
+			o.t.log.Error("acknowledgement with impossible offsets", slog.String("topic", p.tp.Topic), slog.Int("partition", int(p.tp.Partition)), slog.Any("error", err))
 			continue
 		}
 		p.targetNext = s.Target + s.Count
@@ -35,11 +52,7 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 	}
 	p.tries = 0
 	p.touch()
-	p.mu.Unlock()
-	if first {
-		signal(o.t.show)
-	}
-	o.t.syncs.Observe(tp.Topic, tp.Partition, spans)
+	return first, true
 }
 
 // Passed implements mirror.Observer.
@@ -49,7 +62,7 @@ func (o observer) Passed(tp mirror.TP, next int64) {
 		return
 	}
 	p.mu.Lock()
-	if next != p.position {
+	if !p.deciding && next != p.position {
 		p.position = next
 		p.touch()
 	}
@@ -95,8 +108,14 @@ func (o observer) Resumed(tp mirror.TP) {
 		return
 	}
 	p.mu.Lock()
-	p.state = partRunning
+	late := p.deciding || p.state == partWaiting
+	if !late {
+		p.state, p.calmSince = partRunning, time.Now()
+	}
 	p.mu.Unlock()
+	if late {
+		return // taken back meanwhile: the decision that follows tells
+	}
 	o.t.clearStops(tp)
 	signal(o.t.show)
 }
@@ -145,7 +164,7 @@ var stopRules = map[mirror.Reason]stopRule{
 // unavailable is shown when a cluster answers, but not for a partition.
 const unavailable = "look at the brokers and the partition's leader and in-sync replicas; copying goes on by itself"
 
-// stopCodes are the codes that go when the partition moves again. FOREIGN_WRITES stays: it happened.
+// stopCodes are the codes that go when the partition moves again. FOREIGN_WRITES happened and is a notice (noticeCodes).
 var stopCodes = func() map[string]bool {
 	m := map[string]bool{}
 	for reason, r := range stopRules {
@@ -177,7 +196,14 @@ func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
 		if lostOnTarget(s.Evidence) {
 			rule.code, rule.remedy = report.TargetDataLost, refillRemedy
 		}
-		t.outbox.add(report.Event{At: time.Now(), Code: rule.code, Subject: sub, Message: s.Message, Evidence: evidence})
+		t.tell(report.Event{At: time.Now(), Code: rule.code, Subject: sub, Message: s.Message, Evidence: evidence})
+		p.mu.Lock()
+		if !p.calmSince.IsZero() {
+			p.calmSince = time.Now()
+		}
+		p.mu.Unlock()
+	} else if p.isLate() {
+		return // taken back meanwhile: the decision that follows tells
 	}
 	if rule.code != "" {
 		if !t.board.Has(rule.code, sub) {
@@ -189,7 +215,7 @@ func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
 		return // copying goes on
 	}
 	p.mu.Lock()
-	p.state = partFailed
+	p.state, p.calmSince = partFailed, time.Time{}
 	if rule.redecide || !s.Retry {
 		p.backOff(time.Now())
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
 // Timestamps with a meaning of their own in ListOffsets, and its isolation levels.
@@ -26,12 +28,19 @@ type listed struct {
 	err    error
 }
 
-// listOffsets asks the leaders, one request to each broker. Partitions whose broker did not answer carry that error;
-// the error returned is the first of those, so that a caller who needs all sees it.
+// errLeftOut says that an answer does not mention a partition that it was asked for.
+var errLeftOut = errors.New("the answer leaves the partition out")
+
+// listOffsets asks the leaders, one request to each broker. Every partition is in the result: those whose broker did not
+// answer, or left them out, with an error, since no answer must never be taken for offset 0. The error returned is the
+// first of the brokers', so that a caller who needs all sees it.
 func listOffsets(ctx context.Context, client *kgo.Client, tps []mirror.TP, ts int64, isolation int8) (map[mirror.TP]listed, error) {
 	out := make(map[mirror.TP]listed, len(tps))
 	if len(tps) == 0 {
 		return out, nil
+	}
+	for _, tp := range tps {
+		out[tp] = listed{offset: -1, err: errLeftOut}
 	}
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.IsolationLevel = isolation
@@ -81,32 +90,20 @@ type bounds struct {
 
 // listBounds asks for both ends. An error of one partition, even a dead leader's, does not hide the others.
 func listBounds(ctx context.Context, client *kgo.Client, tps []mirror.TP) (map[mirror.TP]bounds, error) {
-	type answer struct {
-		m   map[mirror.TP]listed
-		err error
-	}
-	ch := make(chan answer, 1)
-	go func() {
-		m, err := listOffsets(ctx, client, tps, atEnd, uncommitted)
-		ch <- answer{m, err}
-	}()
+	last := report.Aside("reading log ends", func() (map[mirror.TP]listed, error) {
+		return listOffsets(ctx, client, tps, atEnd, uncommitted)
+	})
 	starts, err := listOffsets(ctx, client, tps, atStart, uncommitted)
-	ends := <-ch
+	ends, endsErr := last()
 	if err == nil {
-		err = ends.err
+		err = endsErr
 	}
 	out := make(map[mirror.TP]bounds, len(tps))
 	for _, tp := range tps {
-		s, sok := starts[tp]
-		e, eok := ends.m[tp]
-		b := bounds{start: s.offset, end: e.offset}
-		switch {
-		case s.err != nil:
-			b.err = s.err
-		case e.err != nil:
+		s, e := starts[tp], ends[tp]
+		b := bounds{start: s.offset, end: e.offset, err: s.err}
+		if b.err == nil {
 			b.err = e.err
-		case !sok || !eok:
-			b.err = kerr.UnknownTopicOrPartition
 		}
 		out[tp] = b
 	}

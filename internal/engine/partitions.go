@@ -8,12 +8,13 @@ import (
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
 )
 
 // States of a partition as shown in the status.
 const (
-	partWaiting = "WAITING" // not given to the path yet, or taken back for a new decision
+	partWaiting = "WAITING" // the path does not have it: not given yet, or taken back for a new decision
 	partRunning = "RUNNING"
 	partFailed  = "FAILED"
 )
@@ -44,6 +45,11 @@ type partition struct {
 	redecide  bool
 	notBefore time.Time
 	tries     int
+
+	// deciding is set while a start is decided: what the last assignment still tells does not count any more.
+	deciding bool
+	// calmSince is when the partition began to run, or had its last notice; zero while it does not run.
+	calmSince time.Time
 }
 
 func newPartition(tp mirror.TP, remote string) *partition {
@@ -51,6 +57,10 @@ func newPartition(tp mirror.TP, remote string) *partition {
 		tp: tp, remote: remote, state: partWaiting, position: -1, targetNext: -1,
 		logStart: -1, highWatermark: -1, lastStable: -1, targetEnd: -1, redecide: true,
 	}
+}
+
+func (p *partition) subject() report.Subject {
+	return report.Subject{Topic: p.tp.Topic, Partition: p.tp.Partition}
 }
 
 func (p *partition) key() state.Key {
@@ -75,6 +85,13 @@ func (p *partition) backOff(now time.Time) {
 		p.notBefore = now.Add(min(30*time.Second, 200*time.Millisecond<<min(p.tries, 8)))
 	}
 	p.tries++
+}
+
+// isLate tells whether the path's news of the partition come too late: it was taken back.
+func (p *partition) isLate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deciding || p.state == partWaiting
 }
 
 // registry holds the partitions of the task. Safe for concurrent use.

@@ -100,11 +100,11 @@ func (t *Task) refresh(ctx context.Context) bool {
 	if t.cfg.StartPosition != StartEarliest && !step(t.target, func(c context.Context) error { return t.baseline(c, d.Topics) }) {
 		return false
 	}
-	wanted, excluded := t.claim(ctx, d.Topics)
-	t.setSelection(wanted, append(excluded, d.Excluded...))
-	t.dropGone(ctx, d, wanted)
+	wanted, excluded := t.claim(ctx, d)
+	t.setExcluded(append(excluded, d.Excluded...))
+	dropped := t.dropGone(ctx, d, wanted)
 	if t.leads() && !step(t.target, func(c context.Context) (err error) {
-		have, _, err = t.topics.Ensure(c, wanted, have)
+		have, err = t.topics.Ensure(c, wanted, have)
 		return err
 	}) {
 		return false
@@ -134,7 +134,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	if t.leads() && !step(t.target, func(c context.Context) error { return t.topics.SyncConfigs(c, wanted) }) {
 		return false
 	}
-	return ok
+	return ok && dropped
 }
 
 // distrust sets aside what a broker whose metadata lag may have told: topics that come back with an id that was replaced,
@@ -182,8 +182,8 @@ func (t *Task) lookAhead(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	wanted, _ := t.claim(ctx, d.Topics)
-	if _, _, err = t.topics.Ensure(ctx, wanted, have); err != nil {
+	wanted, _ := t.claim(ctx, d)
+	if _, err = t.topics.Ensure(ctx, wanted, have); err != nil {
 		t.log.Debug("remote topics not made ahead", slog.Any("error", err))
 	}
 }
@@ -201,20 +201,22 @@ func remoteNames(sel []topics.Selected) []string {
 
 // halt takes everything back from the path: the clusters are not those that the positions belong to.
 func (t *Task) halt(ctx context.Context) {
-	var tps []mirror.TP
-	for _, p := range t.parts.all() {
-		p.mu.Lock()
-		if p.state == partRunning {
-			tps = append(tps, p.tp)
-		}
-		p.state, p.redecide = partWaiting, true
-		p.mu.Unlock()
-	}
-	t.unassign(ctx, tps)
+	t.takeBack(ctx, t.parts.all())
 }
 
-// unassign takes partitions back and waits for their records in flight, for a while.
-func (t *Task) unassign(ctx context.Context, tps []mirror.TP) {
+// takeBack takes partitions back from the path, those that it has, and waits for their records in flight, for a while.
+// They wait then, and the next refresh decides anew where they start, whatever becomes of what the caller has in mind.
+// When the wait was too short the path knows what is still under way and lets a new start follow it.
+func (t *Task) takeBack(ctx context.Context, parts []*partition) {
+	var tps []mirror.TP
+	for _, p := range parts {
+		p.mu.Lock()
+		if p.state != partWaiting {
+			tps = append(tps, p.tp)
+		}
+		p.state, p.redecide, p.calmSince = partWaiting, true, time.Time{}
+		p.mu.Unlock()
+	}
 	if len(tps) == 0 {
 		return
 	}
@@ -254,7 +256,8 @@ func (t *Task) reportSelection(d topics.Discovery) {
 }
 
 // claim asks for remote topics that are not ours yet, and leaves out those of others.
-func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topics.Selected, excluded []report.Excluded) {
+func (t *Task) claim(ctx context.Context, d topics.Discovery) (wanted []topics.Selected, excluded []report.Excluded) {
+	sel := d.Topics
 	if t.cfg.Owners == nil {
 		return sel, nil
 	}
@@ -265,6 +268,7 @@ func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topic
 		}
 	}
 	denied := map[string]string{}
+	owned := map[string]bool{} // source topics that another flow owns, or did when that could be asked last
 	if len(ask) > 0 {
 		var err error
 		c, cancel := context.WithTimeout(ctx, adminTimeout)
@@ -273,6 +277,9 @@ func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topic
 		if err != nil {
 			// Not decided: what we hold goes on, the rest waits for the next refresh.
 			t.log.Warn("remote topics could not be claimed", slog.Int("topics", len(ask)), slog.Any("error", err))
+			for _, s := range sel {
+				owned[s.Topic.Name] = !t.claimed[s.Remote]
+			}
 		} else {
 			for _, name := range ask {
 				if _, no := denied[name]; !no {
@@ -287,11 +294,11 @@ func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topic
 		switch {
 		case t.claimed[s.Remote]:
 			wanted = append(wanted, s)
-			t.board.Clear(report.TopicOwnedByOther, sub)
 		case no && s.Heartbeats:
 			// Flows of one pair share its heartbeats: one copy is enough, and not having it is no fault.
 			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "mirrored by flow " + owner})
 		case no && t.leads():
+			owned[s.Topic.Name] = true
 			t.board.Set(report.Condition{
 				Code: report.TopicOwnedByOther, Severity: report.Error, Subject: sub,
 				Message:  fmt.Sprintf("%s is written by flow %s, so %s is not copied by this one", s.Remote, owner, s.Topic.Name),
@@ -301,7 +308,15 @@ func (t *Task) claim(ctx context.Context, sel []topics.Selected) (wanted []topic
 			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "owned by flow " + owner})
 		}
 	}
+	t.board.ClearWhere(func(c report.Condition) bool {
+		return c.Code == report.TopicOwnedByOther && !owned[c.Subject.Topic] && !unsettled(d, c.Subject.Topic)
+	})
 	return wanted, excluded
+}
+
+// unsettled tells whether the last look could not tell what becomes of a source topic: what was known of it stays.
+func unsettled(d topics.Discovery, topic string) bool {
+	return d.Unclear[topic] || d.Undecided[topic] != nil
 }
 
 // release gives claims back. A failure leaves them ours, which does no harm but to another flow that wants them.
@@ -320,44 +335,38 @@ func (t *Task) release(ctx context.Context, remote []string) {
 }
 
 // dropGone stops what is not wanted any more. Its position stays stored. The first round also gives back claims of
-// topics that an earlier run of the flow mirrored and this one does not.
-func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics.Selected) {
+// topics that an earlier run of the flow mirrored and this one does not. It answers false when positions could not be
+// stored; the partitions wait then, and are dropped by a later round, or started again should they be wanted by then.
+func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics.Selected) bool {
 	want := make(map[string]int32, len(wanted))
-	mine := make(map[string]bool, len(wanted))
 	for _, w := range wanted {
 		want[w.Topic.Name] = w.Topic.Partitions
-		mine[w.Remote] = true
 	}
 	var release []string
 	if !t.refreshed {
-		seen := map[string]bool{}
-		t.entriesMu.Lock()
-		for k := range t.entries {
-			if !mine[k.RemoteTopic] && !seen[k.RemoteTopic] {
-				seen[k.RemoteTopic] = true
-				release = append(release, k.RemoteTopic)
-			}
-		}
-		t.entriesMu.Unlock()
+		release = t.leftClaims(d)
 	}
 	var gone []*partition
-	var tps []mirror.TP
 	topicsGone := map[string]string{}
 	for _, p := range t.parts.all() {
-		if n, ok := want[p.tp.Topic]; ok && p.tp.Partition < n || d.Unclear[p.tp.Topic] || d.Undecided[p.tp.Topic] != nil {
+		if n, ok := want[p.tp.Topic]; ok && p.tp.Partition < n || unsettled(d, p.tp.Topic) {
 			continue
 		}
 		gone = append(gone, p)
-		tps = append(tps, p.tp)
 		if _, ok := want[p.tp.Topic]; !ok {
 			topicsGone[p.tp.Topic] = p.remote
 		}
 	}
-	t.unassign(ctx, tps)
+	t.takeBack(ctx, gone)
 	if len(gone) > 0 {
-		if err := t.save(ctx); err != nil && ctx.Err() == nil {
-			t.log.Warn("positions of partitions taken back could not be stored; they stay until they are", slog.Any("error", err))
-			return
+		c, cancel := context.WithTimeout(ctx, adminTimeout)
+		err := t.save(c)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				t.log.Warn("positions of partitions taken back could not be stored; they stay until they are", slog.Any("error", err))
+			}
+			return false
 		}
 	}
 	for _, p := range gone {
@@ -371,7 +380,7 @@ func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics
 		t.m.forget(name)
 		t.log.Info("source topic is gone", slog.String("topic", name), slog.String("remote_topic", remote))
 		if t.leads() {
-			t.outbox.add(report.Event{
+			t.tell(report.Event{
 				At: time.Now(), Code: report.SourceTopicGone, Subject: report.Subject{Topic: name, Partition: -1},
 				Message:  fmt.Sprintf("the source does not list %s any more (deleted, or our right to see it was taken); its copy %s and the positions stay", name, remote),
 				Evidence: map[string]any{"remote_topic": remote},
@@ -379,6 +388,26 @@ func (t *Task) dropGone(ctx context.Context, d topics.Discovery, wanted []topics
 		}
 	}
 	t.release(ctx, release)
+	return true
+}
+
+// leftClaims are remote topics that an earlier run of the flow mirrored and the lists do not select any more. What the
+// last look could not settle is not among them, nor what is selected and could not be claimed: neither was given up.
+func (t *Task) leftClaims(d topics.Discovery) []string {
+	selected := make(map[string]bool, len(d.Topics))
+	for _, s := range d.Topics {
+		selected[s.Remote] = true
+	}
+	var left []string
+	t.entriesMu.Lock()
+	defer t.entriesMu.Unlock()
+	for k, e := range t.entries {
+		if !selected[k.RemoteTopic] && !unsettled(d, e.SourceTopic) {
+			selected[k.RemoteTopic] = true
+			left = append(left, k.RemoteTopic)
+		}
+	}
+	return left
 }
 
 var (
@@ -392,7 +421,7 @@ var (
 // that need a start. fresh tells that there are some among them that were not ours before.
 func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.Target) (pending []pendingStart, fresh bool) {
 	now := time.Now()
-	var back []mirror.TP
+	var back []*partition
 	for _, w := range wanted {
 		remote, exists := have.Topics[w.Remote]
 		if exists && t.retired[remote.ID] {
@@ -415,22 +444,16 @@ func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.
 			changed := known(p.sourceTopicID) && p.sourceTopicID != w.Topic.ID || ready && known(p.targetTopicID) && p.targetTopicID != remote.ID
 			switch {
 			case !ready:
-				if p.state == partRunning {
-					back = append(back, tp)
-					p.state = partFailed
-				}
-				p.redecide, p.notBefore = true, time.Time{}
+				back = append(back, p)
+				p.notBefore = time.Time{}
 			case changed || p.redecide && !now.Before(p.notBefore):
-				if p.state != partWaiting {
-					back = append(back, tp)
-				}
-				p.redecide = true
+				back = append(back, p)
 				pending = append(pending, pendingStart{p: p, sourceID: w.Topic.ID, targetID: remote.ID})
 			}
 			p.mu.Unlock()
 		}
 	}
-	t.unassign(ctx, back)
+	t.takeBack(ctx, back)
 	return pending, fresh
 }
 

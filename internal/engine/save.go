@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,15 +14,14 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
 )
 
-// flushTimeout bounds one flush of the offset syncs within the save loop.
+// flushTimeout bounds one flush of the offset syncs.
 const flushTimeout = 2 * time.Second
 
 // saveLoop stores changed positions until ctx ends: the more often the less it costs, so that what a crash makes us copy
-// again is small, and saving takes a twentieth of the time at most. Offset syncs follow each saveInterval.
+// again is small, and saving takes a twentieth of the time at most.
 func (t *Task) saveLoop(ctx context.Context) {
 	timer := time.NewTimer(saveSoonest)
 	defer timer.Stop()
-	var flushed time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,55 +34,67 @@ func (t *Task) saveLoop(ctx context.Context) {
 		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
 		if err := t.save(c); err != nil && ctx.Err() == nil {
 			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
-		} else if time.Since(flushed) >= saveInterval {
-			t.flushSyncs(ctx)
-			flushed = time.Now()
 		}
 		cancel()
 		timer.Reset(min(saveInterval, max(saveSoonest, 20*time.Since(began))))
 	}
 }
 
+// flushLoop writes offset syncs after positions, once each saveInterval at most, until ctx ends. It is apart from saving,
+// which a cluster that is slow to take offset syncs must not hold up.
+func (t *Task) flushLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.stored:
+		}
+		t.flushSyncs(ctx)
+		if !sleep(ctx, saveInterval) {
+			return
+		}
+	}
+}
+
 // save stores what changed since it was stored. Positions only ever hold what the target acknowledged (Observer.Passed),
 // so a crash before it copies a tail again and loses nothing.
+// A partition that cannot be stored keeps no other from it; the error tells of it.
 func (t *Task) save(ctx context.Context) error {
-	t.saveMu.Lock()
-	defer t.saveMu.Unlock()
+	select {
+	case t.saving <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("store positions: %w", ctx.Err())
+	}
+	defer func() { <-t.saving }()
 	if t.footing.isLost() {
 		return nil
 	}
 	entries := map[state.Key]state.Entry{}
-	type taken struct {
-		p       *partition
-		changed uint64
-	}
-	var took []taken
+	var took []unsaved
+	var bad []error
 	for _, p := range t.parts.all() {
-		p.mu.Lock()
-		if p.changed != p.saved && p.position >= 0 {
-			e := t.entry(p)
-			m, err := copyMap(e.Map)
-			if err != nil {
-				p.mu.Unlock()
-				return fmt.Errorf("engine: offset map of %s: %w", p, err)
-			}
-			e.Map = m
-			entries[p.key()] = e
-			took = append(took, taken{p, p.changed})
+		u, ok, err := t.unsaved(p)
+		switch {
+		case err != nil:
+			bad = append(bad, fmt.Errorf("engine: offset map of %s: %w", p, err))
+			t.mapFailed(p, err)
+		case ok:
+			entries[p.key()] = u.entry
+			took = append(took, u)
 		}
-		p.mu.Unlock()
 	}
 	if len(entries) > 0 {
 		err := t.store.Save(ctx, entries)
 		t.stateResult(err)
 		if err != nil {
 			t.m.saveErrors.Inc()
-			return fmt.Errorf("store positions: %w", err)
+			return errors.Join(append(bad, fmt.Errorf("store positions: %w", err))...)
 		}
-		for _, k := range took {
-			k.p.mu.Lock()
-			k.p.saved = k.changed
-			k.p.mu.Unlock()
+		for _, u := range took {
+			u.p.mu.Lock()
+			u.p.saved = u.changed
+			u.p.mu.Unlock()
+			t.board.Clear(report.StateFailed, u.p.subject())
 		}
 		t.entriesMu.Lock()
 		for k, e := range entries {
@@ -92,7 +102,28 @@ func (t *Task) save(ctx context.Context) error {
 		}
 		t.entriesMu.Unlock()
 	}
-	return nil
+	signal(t.stored)
+	return errors.Join(bad...)
+}
+
+// unsaved is what a partition has that is not stored yet.
+type unsaved struct {
+	p       *partition
+	changed uint64
+	entry   state.Entry
+}
+
+func (t *Task) unsaved(p *partition) (u unsaved, ok bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == p.saved || p.position < 0 {
+		return u, false, nil
+	}
+	e := t.entry(p)
+	if e.Map, err = copyMap(e.Map); err != nil {
+		return u, false, err
+	}
+	return unsaved{p, p.changed, e}, true, nil
 }
 
 // flushSyncs writes the offset syncs that rest on stored positions. Failing is the writer's condition; it holds up
@@ -136,42 +167,27 @@ func (t *Task) stateResult(err error) {
 	}
 }
 
+// errNoMap says that a partition with a position has no offset map, a fault of ours.
+var errNoMap = errors.New("there is none")
+
+// mapFailed shows that a partition's position cannot be stored with its map.
+func (t *Task) mapFailed(p *partition, err error) {
+	t.board.Set(report.Condition{
+		Code: report.StateFailed, Severity: report.Error, Subject: p.subject(),
+		Message:  fmt.Sprintf("the position of %s cannot be stored, since its offset map cannot be encoded: %s", p, err),
+		Evidence: map[string]any{"remote_topic": p.remote},
+		Remedy:   "report it with the worker's log; the other partitions are stored, this one is copied again from its last stored position after a restart",
+	})
+}
+
 // copyMap takes a copy that can be encoded while the original goes on.
 func copyMap(m *mm2.OffsetMap) (*mm2.OffsetMap, error) {
+	if m == nil {
+		return nil, errNoMap
+	}
 	b, err := m.MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
 	return mm2.UnmarshalOffsetMap(b, 0)
-}
-
-// outbox keeps events that nothing waits for until the sink has taken them.
-type outbox struct {
-	mu     sync.Mutex
-	events []report.Event
-}
-
-func (o *outbox) add(e report.Event) {
-	o.mu.Lock()
-	o.events = append(o.events, e)
-	o.mu.Unlock()
-}
-
-// flush hands over what is there, in order, until the sink refuses.
-func (o *outbox) flush(ctx context.Context, sink Sink) error {
-	for {
-		o.mu.Lock()
-		if len(o.events) == 0 {
-			o.mu.Unlock()
-			return nil
-		}
-		e := o.events[0]
-		o.mu.Unlock()
-		if err := sink.Event(ctx, e); err != nil {
-			return fmt.Errorf("record event %s: %w", e.Code, err)
-		}
-		o.mu.Lock()
-		o.events = o.events[1:]
-		o.mu.Unlock()
-	}
 }

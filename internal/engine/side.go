@@ -84,15 +84,15 @@ func (s *side) ok(origin string) {
 	}
 }
 
-// current is one of the errors, nil when all is well.
-func (s *side) current() error {
+// current is what fails now and since when something does; nil when all is well.
+func (s *side) current() (since time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
 	for origin, err := range s.failing {
 		errs = append(errs, fmt.Errorf("%s: %w", origin, err))
 	}
-	return errors.Join(errs...)
+	return s.since, errors.Join(errs...)
 }
 
 // watch keeps the condition in step with what is said, until ctx ends.
@@ -106,7 +106,7 @@ func (s *side) watch(ctx context.Context) {
 		case <-s.wake:
 		case <-tick.C:
 		}
-		err := s.current()
+		since, err := s.current()
 		if err == nil {
 			s.clear("")
 			continue
@@ -115,7 +115,7 @@ func (s *side) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if s.current() == nil {
+		if _, err := s.current(); err == nil {
 			s.clear("")
 			continue
 		}
@@ -123,7 +123,7 @@ func (s *side) watch(ctx context.Context) {
 			// The check goes through, and still somebody fails: shown only when it lasts, it may be a moment's trouble.
 			// A refusal of one request is for the room that sent it to show.
 			var refusal *kerr.Error
-			if time.Since(s.since) < diagnoseInterval || errors.As(err, &refusal) {
+			if time.Since(since) < diagnoseInterval || errors.As(err, &refusal) {
 				s.log.Debug("requests fail though the cluster answers", slog.Any("error", err))
 				continue
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
-	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -22,21 +21,16 @@ const (
 	// partitions alike; boundsPerSecond makes it longer for tasks of many partitions.
 	boundsInterval  = 2 * time.Second
 	boundsPerSecond = 2000
-	// openTransactionAfter is how long the last stable offset may stand still below the high watermark.
-	openTransactionAfter = 10 * time.Second
 )
 
-// statusLoop reports each second and at each change, and hands over events, until ctx ends.
+// statusLoop reports each second and at each change, until ctx ends.
 func (t *Task) statusLoop(ctx context.Context) {
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
-		t.cfg.Sink.Status(t.status(time.Now(), ""))
-		c, cancel := context.WithTimeout(ctx, adminTimeout)
-		if err := t.outbox.flush(c, t.cfg.Sink); err != nil && ctx.Err() == nil {
-			t.log.Warn("events not recorded, tried again", slog.Any("error", err))
-		}
-		cancel()
+		now := time.Now()
+		t.sweepNotices(now)
+		t.cfg.Sink.Status(t.status(now, ""))
 		if !sleep(ctx, statusSpacing) {
 			return
 		}
@@ -50,14 +44,10 @@ func (t *Task) statusLoop(ctx context.Context) {
 	}
 }
 
-// setSelection notes what the last refresh selected, for the status.
-func (t *Task) setSelection(wanted []topics.Selected, excluded []report.Excluded) {
-	remotes := make(map[string]string, len(wanted))
-	for _, w := range wanted {
-		remotes[w.Topic.Name] = w.Remote
-	}
+// setExcluded notes what the last refresh left out, for the status.
+func (t *Task) setExcluded(excluded []report.Excluded) {
 	t.statusMu.Lock()
-	t.remotes, t.excluded = remotes, excluded
+	t.excluded = excluded
 	t.statusMu.Unlock()
 }
 
@@ -145,19 +135,20 @@ func lostSide(code string) bool {
 	return false
 }
 
-// boundsLoop keeps log ends fresh and watches for open transactions, until ctx ends.
+// boundsPause is the time between two looks at the ends of all partitions.
+func (t *Task) boundsPause() time.Duration {
+	return max(boundsInterval, time.Duration(t.parts.len())*time.Second/boundsPerSecond)
+}
+
+// boundsLoop keeps log ends fresh, until ctx ends.
 func (t *Task) boundsLoop(ctx context.Context) {
 	for {
-		if !sleep(ctx, max(boundsInterval, time.Duration(t.parts.len())*time.Second/boundsPerSecond)) {
+		if !sleep(ctx, t.boundsPause()) {
 			return
 		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			t.sourceBounds(ctx)
-		}()
+		source := report.Aside("source offsets", func() (bool, error) { t.sourceBounds(ctx); return true, nil })
 		t.targetEnds(ctx)
-		<-done
+		_, _ = source() // it reports by itself; a panic comes through
 	}
 }
 
@@ -178,7 +169,6 @@ func (t *Task) sourceBounds(ctx context.Context) {
 	} else {
 		t.source.ok("offsets")
 	}
-	var behind []*partition
 	for _, p := range parts {
 		b := got[p.tp]
 		if b.err != nil {
@@ -186,56 +176,8 @@ func (t *Task) sourceBounds(ctx context.Context) {
 		}
 		p.mu.Lock()
 		p.logStart, p.highWatermark = b.start, b.end
-		if p.position >= 0 && p.position < b.end && !t.cfg.ReadUncommitted && p.state == partRunning {
-			behind = append(behind, p)
-		} else {
-			p.stuckSince = time.Time{}
-		}
 		p.mu.Unlock()
 	}
-	t.watchTransactions(c, behind)
-}
-
-// watchTransactions asks for the last stable offsets of partitions with something to read, and sets OPEN_TRANSACTION
-// where reading has stood at one for a while although the log goes on behind it.
-func (t *Task) watchTransactions(ctx context.Context, behind []*partition) {
-	tps := make([]mirror.TP, len(behind))
-	for i, p := range behind {
-		tps[i] = p.tp
-	}
-	stable := map[mirror.TP]listed{}
-	if len(tps) > 0 {
-		var err error
-		if stable, err = listOffsets(ctx, t.source.client, tps, atEnd, committed); err != nil {
-			return // said by sourceBounds
-		}
-	}
-	now := time.Now()
-	open := map[report.Subject]bool{}
-	for _, p := range behind {
-		got, ok := stable[p.tp]
-		if !ok || got.err != nil {
-			continue
-		}
-		sub := report.Subject{Topic: p.tp.Topic, Partition: p.tp.Partition}
-		p.mu.Lock()
-		p.lastStable = got.offset
-		waiting := got.offset < p.highWatermark && p.position >= got.offset
-		switch {
-		case !waiting:
-			p.stuckSince = time.Time{}
-		case p.stuckSince.IsZero() || p.stuckAt != got.offset:
-			p.stuckSince, p.stuckAt = now, got.offset
-		}
-		since, end := p.stuckSince, p.highWatermark
-		p.mu.Unlock()
-		if since.IsZero() || now.Sub(since) < openTransactionAfter {
-			continue
-		}
-		open[sub] = true
-		t.board.Set(openTransaction(p, got.offset, end))
-	}
-	t.board.ClearWhere(func(c report.Condition) bool { return c.Code == report.OpenTransaction && !open[c.Subject] })
 }
 
 func (t *Task) targetEnds(ctx context.Context) {

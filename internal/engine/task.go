@@ -15,16 +15,6 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
 )
 
-// ErrLeaseLost is the cancellation cause of Run's context that says: somebody else owns the task now. Run then stops
-// producing at once and stores nothing. With any other cause it stops cleanly.
-var ErrLeaseLost = errors.New("engine: lease lost")
-
-// DrainTimeout bounds the clean stop that the end of Run's context begins; Drain takes its caller's.
-const DrainTimeout = 10 * time.Second
-
-// lastSaveTimeout bounds the storing of positions after a drain that failed.
-const lastSaveTimeout = 2 * time.Second
-
 // saveInterval is how often changed positions are stored at least, saveSoonest at most.
 const (
 	saveInterval = time.Second
@@ -68,11 +58,12 @@ type Task struct {
 	reloaded  time.Time
 	stale     bool // entries must be read again before a partition may start
 
-	saveMu  sync.Mutex // one save at a time
+	saving  chan struct{} // held by the one save at a time
+	stored  chan struct{} // positions were stored: offset syncs may follow
 	footing footing
 	kick    chan struct{} // a partition asks for a decision
 	show    chan struct{} // something happened that the status should tell at once
-	outbox  outbox
+	outbox  *outbox
 
 	closeMu sync.Mutex
 	closers []func()
@@ -83,8 +74,7 @@ type Task struct {
 
 	statusMu  sync.Mutex
 	excluded  []report.Excluded
-	remotes   map[string]string // source topic -> remote topic, of what is selected
-	ready     bool              // the first refresh is through
+	ready     bool // the first refresh is through
 	lastState report.State
 	since     time.Time
 }
@@ -104,7 +94,8 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 	t := &Task{
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
 		log:     cfg.Logger.With(slog.String("flow_id", cfg.Identity.FlowID), slog.Int("task", cfg.Identity.Task), slog.Int64("lease_epoch", cfg.Identity.LeaseEpoch), slog.String("source", cfg.SourceAlias), slog.String("target", cfg.TargetAlias)),
-		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{}, remotes: map[string]string{},
+		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{},
+		saving: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
 		lastState: report.Starting, since: time.Now(),
 	}
@@ -135,173 +126,12 @@ func Run(ctx context.Context, cfg Config) error {
 	return t.Run(ctx)
 }
 
-// Run works until ctx ends or Drain was called. Trouble with the clusters is never an error: it is reported, and tried
-// again for ever. When ctx ends with the cause ErrLeaseLost, Run abandons everything at once, stores nothing and answers
-// ErrLeaseLost; with another cause it stops cleanly, within DrainTimeout, and answers nil, or what kept the stop from
-// being clean (records on the target may be copied again then). Other errors are faults of ours.
-func (t *Task) Run(ctx context.Context) error {
-	defer close(t.done)
-	defer t.close()
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	loops, stopLoops := context.WithCancel(work)
-	defer stopLoops()
-
-	var always, looping sync.WaitGroup
-	fault := make(chan error, 8)
-	always.Go(func() { t.source.watch(work) })
-	always.Go(func() { t.target.watch(work) })
-	always.Go(func() { t.statusLoop(work) })
-	looping.Go(func() {
-		err := t.prepare(loops)
-		if t.syncs != nil {
-			always.Go(func() {
-				if err := t.syncs.Run(work); err != nil && work.Err() == nil {
-					fault <- fmt.Errorf("engine: offset syncs: %w", err)
-				}
-			})
-		}
-		if err != nil {
-			if loops.Err() == nil {
-				fault <- err
-			}
-			return
-		}
-		always.Go(func() {
-			if err := t.path.Run(work); err != nil && work.Err() == nil {
-				fault <- fmt.Errorf("engine: data path: %w", err)
-			}
-		})
-		looping.Go(func() { t.saveLoop(loops) })
-		looping.Go(func() { t.boundsLoop(loops) })
-		for _, r := range t.beside {
-			looping.Go(func() {
-				if err := t.runBeside(loops, r); err != nil && loops.Err() == nil {
-					fault <- err
-				}
-			})
-		}
-		t.refreshLoop(loops)
-	})
-
-	// The clients are closed before anybody is waited for: a client waits for the acknowledgement of what it has sent,
-	// whatever a context says, and with a cluster that is away that is for ever.
-	finish := func(cause error) {
-		cancel(cause)
-		t.close()
-		looping.Wait()
-		always.Wait()
-	}
-	drain := func(ctx context.Context) error {
-		stopLoops()
-		done := make(chan error, 1)
-		go func() {
-			looping.Wait()
-			done <- t.drain(ctx)
-		}()
-		err, ended := within(ctx, done)
-		finish(nil)
-		if !ended {
-			err = errors.Join(err, <-done)
-		}
-		if err == nil {
-			t.cfg.Sink.Status(t.status(time.Now(), report.Stopped))
-		}
-		return err
-	}
-	select {
-	case err := <-fault:
-		finish(err)
-		return err
-	case req := <-t.drainReq:
-		dctx, abandon := context.WithCancelCause(req.ctx)
-		defer abandon(nil)
-		defer context.AfterFunc(ctx, func() {
-			if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
-				abandon(ErrLeaseLost)
-			}
-		})()
-		err := drain(dctx)
-		req.done <- err
-		return err
-	case <-ctx.Done():
-		if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
-			finish(cause)
-			return ErrLeaseLost
-		}
-		dctx, stop := context.WithTimeout(context.WithoutCancel(ctx), DrainTimeout)
-		defer stop()
-		return drain(dctx)
-	}
-}
-
-// Drain stops cleanly: nothing new is fetched, what is in flight is acknowledged, positions are stored, groups are
-// synced once more, then Run returns. After a Drain that answers nil the next run copies nothing twice. It waits until
-// ctx ends at most; Run then returns all the same, with the error.
-func (t *Task) Drain(ctx context.Context) error {
-	req := drainRequest{ctx: ctx, done: make(chan error, 1)}
-	select {
-	case t.drainReq <- req:
-	case <-t.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-req.done:
-		return err
-	case <-t.done:
-		select {
-		case err := <-req.done:
-			return err
-		default:
-			return nil
-		}
-	}
-}
-
-// drain is the clean stop, in this order: acknowledgements first, since only they may be stored; positions next; groups
-// last, since they translate by what was stored.
-func (t *Task) drain(ctx context.Context) error {
-	if t.path == nil {
-		return nil
-	}
-	if err := t.path.Drain(ctx); err != nil {
-		if errors.Is(context.Cause(ctx), ErrLeaseLost) {
-			return ErrLeaseLost
-		}
-		// What was acknowledged until now is stored all the same, if that goes quickly: it makes the tail that is copied
-		// twice shorter.
-		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaveTimeout)
-		defer cancel()
-		return errors.Join(fmt.Errorf("engine: drain: %w", err), t.save(c))
-	}
-	if err := t.saveUntil(ctx); err != nil {
-		return fmt.Errorf("engine: drain: %w", err)
-	}
-	if t.footing.isLost() {
-		return t.outbox.flush(ctx, t.cfg.Sink)
-	}
-	t.flushSyncs(ctx)
-	for _, r := range t.beside {
-		if f, ok := r.(finisher); ok {
-			if err := f.Finish(ctx); err != nil {
-				t.log.Warn("last group sync failed", slog.Any("error", err))
-			}
-		}
-	}
-	return t.outbox.flush(ctx, t.cfg.Sink)
-}
-
 // prepare connects both sides, compares cluster ids, and reads the state.
 func (t *Task) prepare(ctx context.Context) error {
 	for {
-		var wg sync.WaitGroup
-		var sid, tid string
-		var serr, terr error
-		wg.Go(func() { sid, serr = t.source.connect(ctx) })
-		wg.Go(func() { tid, terr = t.target.connect(ctx) })
-		wg.Wait()
+		source := report.Aside("connecting to the source", func() (string, error) { return t.source.connect(ctx) })
+		tid, terr := t.target.connect(ctx)
+		sid, serr := source()
 		if err := errors.Join(serr, terr); err != nil {
 			return err
 		}
@@ -318,10 +148,9 @@ func (t *Task) prepare(ctx context.Context) error {
 	}
 	// Reading the state takes longest on a fresh target, where its topics are made: meanwhile the first look around and
 	// the remote topics.
-	var ahead sync.WaitGroup
-	ahead.Go(func() { t.lookAhead(ctx) })
+	ahead := report.Aside("the first look around", func() (bool, error) { t.lookAhead(ctx); return true, nil })
 	err := t.load(ctx)
-	ahead.Wait()
+	_, _ = ahead() // it reports nothing; a panic comes through
 	if err != nil {
 		return err
 	}
@@ -384,27 +213,6 @@ func orElse(a, b string) string {
 		return a
 	}
 	return b
-}
-
-// within waits for done until ctx ends, and a little longer, for the one who works to notice that by himself. ended is
-// false when nothing came.
-func within(ctx context.Context, done <-chan error) (err error, ended bool) {
-	select {
-	case err := <-done:
-		return err, true
-	case <-ctx.Done():
-	}
-	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
-		return ErrLeaseLost, false
-	}
-	grace := time.NewTimer(2 * lastSaveTimeout)
-	defer grace.Stop()
-	select {
-	case err := <-done:
-		return err, true
-	case <-grace.C:
-		return fmt.Errorf("engine: drain: %w", ctx.Err()), false
-	}
 }
 
 // onClose has f called by close, at once when that was called already.

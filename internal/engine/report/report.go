@@ -1,6 +1,6 @@
 // Package report holds what the engine's rooms tell the outside: states,
-// conditions, events, positions, group translations. It owns shapes and their
-// merging only, imports nothing of ours but kafka's problem codes, and does no I/O.
+// conditions, events, positions, group translations, and panics as errors. It
+// owns shapes and their merging only, imports nothing of ours but kafka's problem codes, and does no I/O.
 package report
 
 import "time"
@@ -61,6 +61,7 @@ const (
 	HeartbeatFailed       = "HEARTBEAT_FAILED"
 	StateFailed           = "STATE_FAILED"
 	OffsetSyncsFailed     = "OFFSET_SYNCS_FAILED"
+	IdempotenceDenied     = "IDEMPOTENT_WRITES_DENIED"
 )
 
 // Condition is a fault or notice while it lasts. Identity is (Code, Subject).

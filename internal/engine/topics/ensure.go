@@ -23,9 +23,9 @@ const createChunk = 100
 const leaderWait = 2 * time.Second
 
 // Ensure makes the remote topics exist with at least the source's partitions, starting from what have says, and
-// returns what the target has then, and the names that it created. Each failure becomes a condition of its topic
+// returns what the target has then. Each failure becomes a condition of its topic
 // (TOPIC_CREATE_FAILED, TARGET_PARTITIONS_MISSING); the error is about the connection only.
-func (r *Room) Ensure(ctx context.Context, wanted []Selected, have Target) (Target, map[string]bool, error) {
+func (r *Room) Ensure(ctx context.Context, wanted []Selected, have Target) (Target, error) {
 	var missing, short []Selected
 	for _, w := range wanted {
 		err := have.Errors[w.Remote]
@@ -42,17 +42,16 @@ func (r *Room) Ensure(ctx context.Context, wanted []Selected, have Target) (Targ
 		}
 	}
 	if len(missing) == 0 && len(short) == 0 {
-		return have, nil, nil
+		return have, nil
 	}
-	created, exist, err := r.create(ctx, missing)
+	exist, err := r.create(ctx, missing)
 	if err != nil {
-		return have, nil, err
+		return have, err
 	}
 	if err := r.grow(ctx, short, have); err != nil {
-		return have, nil, err
+		return have, err
 	}
-	now, err := r.awaitLeaders(ctx, wanted, exist)
-	return now, created, err
+	return r.awaitLeaders(ctx, wanted, exist)
 }
 
 // awaitLeaders describes the remote topics until those that must exist are there with their leaders, for a while: the
@@ -83,11 +82,10 @@ func (r *Room) awaitLeaders(ctx context.Context, wanted []Selected, exist []stri
 	}
 }
 
-// create makes missing topics and answers which it created, and which exist now, be it that they did before.
-func (r *Room) create(ctx context.Context, missing []Selected) (created map[string]bool, exist []string, err error) {
-	created = map[string]bool{}
+// create makes missing topics and answers which exist now, be it that they did before.
+func (r *Room) create(ctx context.Context, missing []Selected) (exist []string, err error) {
 	if len(missing) == 0 {
-		return created, nil, nil
+		return nil, nil
 	}
 	r.learnKnown(ctx)
 	names := make([]string, len(missing))
@@ -96,21 +94,21 @@ func (r *Room) create(ctx context.Context, missing []Selected) (created map[stri
 	}
 	configs, err := describeConfigs(ctx, r.cfg.Source, names)
 	if err != nil {
-		return nil, nil, fmt.Errorf("describe configs of source topics: %w", err)
+		return nil, fmt.Errorf("describe configs of source topics: %w", err)
 	}
 	for len(missing) > 0 {
 		n := min(len(missing), createChunk)
-		there, err := r.createChunk(ctx, missing[:n], configs, created)
+		there, err := r.createChunk(ctx, missing[:n], configs)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		exist = append(exist, there...)
 		missing = missing[n:]
 	}
-	return created, exist, nil
+	return exist, nil
 }
 
-func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[string]described, created map[string]bool) (exist []string, err error) {
+func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[string]described) (exist []string, err error) {
 	req := r.createRequest()
 	byRemote := map[string]Selected{}
 	ops := map[string][]mm2.ConfigOp{}
@@ -146,7 +144,6 @@ func (r *Room) createChunk(ctx context.Context, chunk []Selected, configs map[st
 		}
 		switch {
 		case err == nil:
-			created[w.Remote] = true
 			exist = append(exist, w.Remote)
 			r.createDone(w)
 			r.cfg.Logger.Info("remote topic created", slog.String("topic", w.Topic.Name), slog.String("remote_topic", w.Remote), slog.Int("partitions", int(w.Topic.Partitions)))
