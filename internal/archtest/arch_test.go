@@ -210,6 +210,58 @@ func TestConditionCodesStandInTheCatalogueAndInTheCode(t *testing.T) {
 	}
 }
 
+func TestTheCatalogueGivesTheSeveritiesThatTheCodeSets(t *testing.T) {
+	t.Parallel()
+	documented := map[string]map[string]bool{}
+	for line := range strings.Lines(read(t, "docs", "conditions.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 6 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		severities := map[string]bool{}
+		for _, w := range strings.Fields(strings.ReplaceAll(cells[2], ",", " ")) {
+			if w == "error" || w == "warning" || w == "info" {
+				severities[w] = true
+			}
+		}
+		for _, m := range regexp.MustCompile("`([A-Z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+			documented[m[1]] = severities
+		}
+	}
+	require.Greater(t, len(documented), 20, "the table of docs/conditions.md was not understood")
+
+	constant := regexp.MustCompile(`(?m)^\s*(?:const )?(\w+)\s*=\s*"([A-Z]+(?:_[A-Z]+)+)"`)
+	literal := regexp.MustCompile(`Code:\s*(?:\w+\.)?(\w+),\s*Severity:\s*(?:report\.|flows\.Severity|Severity)(Error|Warning|Info)\b`)
+	values, uses := map[string]string{}, map[string]map[string]bool{}
+	var sources []string
+	root := repo(t)
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, m := range constant.FindAllStringSubmatch(string(b), -1) {
+			values[m[1]] = m[2]
+		}
+		sources = append(sources, string(b))
+		return err
+	}))
+	for _, source := range sources {
+		for _, m := range literal.FindAllStringSubmatch(source, -1) {
+			if code := values[m[1]]; documented[code] != nil { // a variable otherwise, or an event
+				if uses[code] == nil {
+					uses[code] = map[string]bool{}
+				}
+				uses[code][strings.ToLower(m[2])] = true
+			}
+		}
+	}
+	require.Greater(t, len(uses), 10, "the conditions of the code were not found")
+	for code, severities := range uses {
+		require.Equalf(t, documented[code], severities, "severities of %s in docs/conditions.md and in the code", code)
+	}
+}
+
 func TestNoFileIsTooLongToRead(t *testing.T) {
 	t.Parallel()
 	root := repo(t)
