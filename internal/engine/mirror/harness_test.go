@@ -38,6 +38,7 @@ type watcher struct {
 	stops       map[TP][]Stop
 	open        map[TP]*Stop // not resumed
 	connections []string
+	idempotence []error
 	faults      []string
 }
 
@@ -91,6 +92,12 @@ func (w *watcher) Connection(side string, err error) {
 	w.connections = append(w.connections, fmt.Sprintf("%s %v", side, err))
 }
 
+func (w *watcher) Idempotence(denied error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idempotence = append(w.idempotence, denied)
+}
+
 // forget drops what is known of a partition, before it is assigned anew at an older offset.
 func (w *watcher) forget(tp TP) {
 	w.mu.Lock()
@@ -135,17 +142,23 @@ func plain(side string, bootstraps ...string) kafka.Cluster {
 // run starts a path that ends with the test, or when end is called.
 func run(tb testing.TB, source, target kafka.Cluster, change func(*Config)) *bench {
 	tb.Helper()
-	b := &bench{tb: tb, seen: newWatcher()}
+	seen := newWatcher()
 	cfg := Config{
-		Source: source, Target: target, ClientID: "s->t|flow-0", Flow: "flow", Observer: b.seen, Registry: prometheus.NewRegistry(),
+		Source: source, Target: target, ClientID: "s->t|flow-0", Flow: "flow", Observer: seen, Registry: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})), RetryMin: 200 * time.Millisecond, RetryMax: time.Second,
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	var err error
-	b.path, err = NewRecordPath(cfg)
+	path, err := NewRecordPath(cfg)
 	require.NoError(tb, err)
+	return start(tb, path, seen)
+}
+
+// start is run with a path that is made already.
+func start(tb testing.TB, path *RecordPath, seen *watcher) *bench {
+	tb.Helper()
+	b := &bench{tb: tb, path: path, seen: seen}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.path.Run(ctx) }()

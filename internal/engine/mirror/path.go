@@ -91,6 +91,9 @@ type Observer interface {
 	Resumed(source TP)
 	// Connection reports a lasting failure to reach a side ("source", "target"), nil when it is over.
 	Connection(side string, err error)
+	// Idempotence says that the target denies idempotent writes, so that a lost answer may cost a duplicate; nil when
+	// it grants them again. Copying goes on in either case.
+	Idempotence(denied error)
 }
 
 // Path moves records. Assign, Unassign and Drain may be called while Run runs.

@@ -153,7 +153,7 @@ func (p *RecordPath) takeBatch(t *part, now time.Time) *sending {
 func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool {
 	used, was := p.used[t.asg.Target]
 	switch {
-	case t.hasID:
+	case t.hasID && (t.id.pid >= 0 || p.ids.pid < 0): // else there are identities again
 		return true
 	case was && used.pid >= 0 && !t.anew && used.epoch < math.MaxInt16-1:
 		// Of an earlier assignment a batch may still be on its way, its request given up. Once the target has a batch of a
@@ -162,15 +162,20 @@ func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool 
 	case p.hasIDs && (!was || p.ids.pid < 0 || used.pid != p.ids.pid):
 		t.id = p.ids
 	default:
-		if !p.askingID && !now.Before(p.idsAfter) {
-			p.askingID = true
-			p.spawn("asking for a producer id", func() { p.askIdentity(ctx) })
-		}
+		p.ask(ctx, now)
 		return false
 	}
 	t.hasID, t.anew = true, false
 	p.used[t.asg.Target] = t.id
 	return true
+}
+
+// ask has the target asked for an identity, unless that is going on or was tried just now; the lock is held.
+func (p *RecordPath) ask(ctx context.Context, now time.Time) {
+	if !p.askingID && !now.Before(p.idsAfter) {
+		p.askingID = true
+		p.spawn("asking for a producer id", func() { p.askIdentity(ctx) })
+	}
 }
 
 func (p *RecordPath) askIdentity(ctx context.Context) {
@@ -189,11 +194,19 @@ func (p *RecordPath) askIdentity(ctx context.Context) {
 	p.askingID = false
 	switch {
 	case err == nil:
+		if p.hasIDs && p.ids.pid < 0 {
+			p.cfg.Logger.Info("the target grants idempotent writes again")
+			p.events.push(func() { p.cfg.Observer.Idempotence(nil) })
+		}
 		p.ids, p.hasIDs = identity{pid: resp.ProducerID, epoch: resp.ProducerEpoch}, true
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		// Before 3.0, idempotent writing needs a right of its own. Without it a lost answer may cost a duplicate.
-		p.cfg.Logger.Warn("the target denies idempotent writes", slog.Any("error", err))
+		// Older brokers want a right of its own for idempotent writing.
+		if !p.hasIDs || p.ids.pid >= 0 {
+			p.cfg.Logger.Warn("the target denies idempotent writes", slog.Any("error", err))
+			p.events.push(func() { p.cfg.Observer.Idempotence(err) })
+		}
 		p.ids, p.hasIDs = identity{pid: -1, epoch: -1, seq: -1}, true
+		p.idsAfter = time.Now().Add(p.askAgain)
 	default:
 		p.metrics.failure("target", "producer_id", err)
 		p.idsAfter = time.Now().Add(300 * time.Millisecond)

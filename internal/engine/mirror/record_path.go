@@ -46,6 +46,8 @@ type RecordPath struct {
 	hasIDs   bool
 	askingID bool
 	idsAfter time.Time
+	// askAgain is how long to go without idempotence before asking again.
+	askAgain time.Duration
 }
 
 // NewRecordPath makes a path; it connects when it runs. After an error nothing is left behind.
@@ -54,7 +56,7 @@ func NewRecordPath(cfg Config) (_ *RecordPath, err error) {
 		return nil, err
 	}
 	p := &RecordPath{
-		cfg: cfg, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{}, decompressor: kgo.DefaultDecompressor(),
+		cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{}, decompressor: kgo.DefaultDecompressor(),
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 	}
 	p.events = newDispatcher(p.failed)
@@ -181,6 +183,9 @@ func (p *RecordPath) checkLoop(ctx context.Context) {
 				if t.state == waiting && !now.Before(t.retryAt) {
 					p.retry(t)
 				}
+			}
+			if p.hasIDs && p.ids.pid < 0 {
+				p.ask(ctx, now)
 			}
 		})
 		p.wake()
