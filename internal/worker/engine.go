@@ -29,8 +29,9 @@ const (
 )
 
 const (
-	// drainGrace is what an engine may take to return after its drain's time is over.
-	drainGrace = 100 * time.Millisecond
+	// drainGrace is what an engine may take to return after its drain's time is over: half a second to store what was
+	// acknowledged (engine.ErrDrainOverdue), and a little to return.
+	drainGrace = 600 * time.Millisecond
 	// stuckAfter is when an engine that was told to stop at once is reported as stuck.
 	stuckAfter = 5 * time.Second
 	// calmAfter is how long an engine must have run for its next fault to be the first again.
@@ -277,8 +278,9 @@ func (t *task) runEngine(reason string) error {
 	}
 }
 
-// drainEngine lets the engine finish by the order's time, then cuts it off. It
-// returns when the engine has.
+// drainEngine lets the engine finish by the order's time, then has it store what
+// was acknowledged and stop, then cuts it off. It returns when the engine has.
+// The lease may be lost all the while: the engine's context is the lease's.
 func (t *task) drainEngine(r Runner, o order, cutOff context.CancelCauseFunc, ended chan error) {
 	began := time.Now()
 	t.setPhase(phaseRunning, phaseDraining)
@@ -302,7 +304,7 @@ func (t *task) drainEngine(r Runner, o order, cutOff context.CancelCauseFunc, en
 				deadline.Reset(time.Until(next.by))
 			}
 		case <-deadline.C:
-			cancel(errOverdue)
+			cancel(engine.ErrDrainOverdue)
 			timer := time.NewTimer(drainGrace)
 			defer timer.Stop()
 			overdue = timer.C
@@ -350,5 +352,5 @@ func (t *task) setPhase(from, to phase) {
 	}
 }
 
-// newEngine is the Factory for real engines.
+// newEngine makes real engines; it is what Config.NewRunner is when not set.
 func newEngine(cfg engine.Config) (Runner, error) { return engine.New(cfg) }

@@ -22,7 +22,8 @@ var (
 	ErrFlowDisabled = errors.New("the flow is disabled")
 	// ErrShutdown: the process is going.
 	ErrShutdown = lifecycle.ErrShutdown
-	// errOverdue: a drain took longer than allowed, so the engine is cut off. It wraps the
-	// engine's ErrLeaseLost because that is how an engine is told to stop at once.
+	// errOverdue: an engine did not return though its drain was overdue (engine.ErrDrainOverdue), so
+	// it is cut off. It wraps the engine's ErrLeaseLost because that is how an engine is told to stop
+	// at once.
 	errOverdue = fmt.Errorf("the drain took too long: %w", engine.ErrLeaseLost)
 )

@@ -25,11 +25,11 @@ const (
 	acquireLimit = 64
 	// eventCalls is how many events may be under way to the database at a time.
 	eventCalls = 16
-	// A changed flow takes effect, and a disabled one stops, within 2 s. What was noticed by a
-	// notification has most of that left for a clean drain; what was noticed by polling has
-	// waited up to a second already.
-	drainOnHint = 1500 * time.Millisecond
-	drainOnPoll = 800 * time.Millisecond
+	// A changed flow takes effect, and a disabled one stops, within 2 s, drainGrace included. What was
+	// noticed by a notification has most of that left for a clean drain; what was noticed by polling
+	// has waited up to a second already.
+	drainOnHint = 1300 * time.Millisecond
+	drainOnPoll = 350 * time.Millisecond
 	// verifyTimeout bounds the question whether a lease that is gone went with its flow.
 	verifyTimeout = 300 * time.Millisecond
 	// lookers is how many specifications are read at a time.

@@ -418,7 +418,7 @@ func TestShutdownKeepsRenewingWhileTasksDrainAndTakesNothingNew(t *testing.T) {
 		<-b.stopped
 		ended, cause := e.end()
 		require.ErrorIs(t, cause, engine.ErrLeaseLost, "cut off")
-		require.InDelta(t, 5.1, ended.Sub(began).Seconds(), 0.1, "after the drain timeout")
+		require.Equal(t, 5*time.Second+drainGrace, ended.Sub(began), "after the drain timeout")
 		require.False(t, b.store.holds(key))
 		require.Equal(t, 1, b.made())
 		require.Equal(t, flows.StateStarting, b.store.lastReport(key).State)
