@@ -10,8 +10,13 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/lifecycle"
 )
 
-// releaseTimeout bounds the attempts to give leases back.
-const releaseTimeout = 3 * time.Second
+const (
+	// lastWordsTimeout bounds the storing of ended tasks' last events and statuses. Their leases are released
+	// whatever becomes of it.
+	lastWordsTimeout = time.Second
+	// releaseTimeout bounds the attempts to give leases back.
+	releaseTimeout = 3 * time.Second
+)
 
 // renewLoop keeps the leases alive, all of them with one statement. It does
 // nothing else that could wait, and the end of trust does not depend on it.
@@ -136,10 +141,8 @@ func (s *Supervisor) releaseLoop(ctx context.Context) {
 	}
 }
 
-// release stores the last statuses, gives the leases back and forgets the tasks.
+// release stores the last events and statuses, gives the leases back and forgets the tasks.
 func (s *Supervisor) release(ctx context.Context, ended []*task) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
 	var mine []*task
 	var keys []flows.LeaseKey
 	for _, t := range ended {
@@ -148,32 +151,14 @@ func (s *Supervisor) release(ctx context.Context, ended []*task) {
 			keys = append(keys, t.key)
 		}
 	}
+	released := false
 	if len(mine) > 0 {
-		for _, t := range mine {
-			awaitGroup(ctx, &t.events)
-		}
-		if err := s.reportTasks(ctx, mine, 0); err != nil {
-			s.log.Warn("last statuses not stored", slog.Any("error", err))
-		}
+		s.lastWords(ctx, mine)
 		for _, t := range mine {
 			t.setPhase(phaseRunning, phaseReleasing)
 			t.setPhase(phaseDraining, phaseReleasing)
 		}
-		backoff := lifecycle.Backoff{Base: 50 * time.Millisecond, Max: time.Second}
-		for {
-			err := s.store.ReleaseTasks(ctx, s.id, keys)
-			if err == nil {
-				s.m.ended.WithLabelValues("released").Add(float64(len(keys)))
-				break
-			}
-			s.m.storeErrors.WithLabelValues("release tasks").Inc()
-			if backoff.Wait(ctx) != nil {
-				// Left out of the renewals from here on, they become free after a TTL.
-				s.m.ended.WithLabelValues("not released").Add(float64(len(keys)))
-				s.log.Warn("leases not released, they run out by themselves", slog.Int("leases", len(keys)), slog.Any("error", err))
-				break
-			}
-		}
+		released = s.giveBack(ctx, keys)
 	}
 	s.mu.Lock()
 	for _, t := range ended {
@@ -185,8 +170,43 @@ func (s *Supervisor) release(ctx context.Context, ended []*task) {
 	for _, t := range ended {
 		t.close()
 	}
-	for _, t := range mine {
-		t.log.Info("lease released")
+	if released {
+		for _, t := range mine {
+			t.log.Info("lease released")
+		}
+	}
+}
+
+// lastWords stores what ended tasks still have to say.
+func (s *Supervisor) lastWords(ctx context.Context, ended []*task) {
+	ctx, cancel := context.WithTimeout(ctx, lastWordsTimeout)
+	defer cancel()
+	for _, t := range ended {
+		awaitGroup(ctx, &t.events)
+	}
+	if err := s.reportTasks(ctx, ended, 0); err != nil {
+		s.log.Warn("last statuses not stored", slog.Any("error", err))
+	}
+}
+
+// giveBack releases leases, again and again for a while, and tells whether that succeeded.
+func (s *Supervisor) giveBack(ctx context.Context, keys []flows.LeaseKey) bool {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	backoff := lifecycle.Backoff{Base: 50 * time.Millisecond, Max: time.Second}
+	for {
+		err := s.store.ReleaseTasks(ctx, s.id, keys)
+		if err == nil {
+			s.m.ended.WithLabelValues("released").Add(float64(len(keys)))
+			return true
+		}
+		s.m.storeErrors.WithLabelValues("release tasks").Inc()
+		if backoff.Wait(ctx) != nil {
+			// Left out of the renewals from here on, they become free after a TTL.
+			s.m.ended.WithLabelValues("not released").Add(float64(len(keys)))
+			s.log.Warn("leases not released, they run out by themselves", slog.Int("leases", len(keys)), slog.Any("error", err))
+			return false
+		}
 	}
 }
 

@@ -200,7 +200,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // awaitReleases waits until no lease is left, for a while longer than drains
 // may take: what cannot be released then runs out by itself.
 func (s *Supervisor) awaitReleases(by time.Time) {
-	limit := time.NewTimer(time.Until(by) + drainGrace + releaseTimeout)
+	limit := time.NewTimer(time.Until(by) + drainGrace + lastWordsTimeout + releaseTimeout)
 	defer limit.Stop()
 	for {
 		s.mu.Lock()
