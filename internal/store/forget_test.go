@@ -63,6 +63,14 @@ func TestPositionsAreForgottenOnlyWhenTheFlowIsDisabledAndNobodyHoldsATask(t *te
 	held := w.acquire("w1", 2)
 	require.Len(t, held, 2)
 
+	err = w.managerWith(200*time.Millisecond).DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision)
+	requireCode(t, flows.CodeUnavailable, err)
+	require.ErrorContains(t, err, "no worker gave the flow up in time")
+	_, err = w.manager.UpdateFlow(t.Context(), w.project, f.ID, f.Options, flows.AnyRevision)
+	require.NoError(t, err)
+	f, err = w.manager.GetFlow(t.Context(), w.project, f.ID)
+	require.NoError(t, err, "it is still there")
+
 	done := w.forgetting(w.manager, f.ID, f.Revision)
 	w.untilDisabled(f.ID)
 	renewed, err := w.store.RenewTasks(t.Context(), "w1", ttl, keysOf(held))

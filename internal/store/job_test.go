@@ -187,46 +187,34 @@ func TestAJobThatNobodyWaitsForIsNotRunAndGoes(t *testing.T) {
 	require.Equal(t, 1, w.queryInt("SELECT count(*) FROM jobs"))
 }
 
-func TestForgettingAsksAWorkerBeforeTheFlowGoes(t *testing.T) {
+func TestALaterCheckStoresWhatItFoundOfTheClusterThoughItFailsAsBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	p := w.pair()
-	f := p.flow("x")
-	key := w.acquire("w1", 1)[0].LeaseKey
-
-	err := w.managerWith(200*time.Millisecond).DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision)
-	requireCode(t, flows.CodeUnavailable, err)
-	got, err := w.manager.GetFlow(t.Context(), w.project, f.ID)
+	stop := w.answerChecks(refused)
+	s, err := w.manager.CreateService(t.Context(), w.project, kafkaInput("a:1"), true)
 	require.NoError(t, err)
-	require.False(t, got.Enabled, "it is stopped and kept")
-
-	answer := func(result string) <-chan flows.ForgetPayload {
-		out := make(chan flows.ForgetPayload, 1)
-		go func() {
-			var job *flows.Job
-			for job == nil && t.Context().Err() == nil {
-				job, _ = w.store.ClaimJob(t.Context(), "w1", ttl)
-			}
-			var p flows.ForgetPayload
-			if job == nil || json.Unmarshal(job.Payload, &p) != nil || w.store.CompleteJob(t.Context(), "w1", job.ID, json.RawMessage(result)) != nil {
-				close(out)
-				return
-			}
-			out <- p
-		}()
-		return out
+	stop()
+	check := func(r flows.CheckServiceResult) flows.Service {
+		t.Helper()
+		w.exec("UPDATE jobs SET run_at = now()")
+		job, err := w.store.ClaimJob(t.Context(), "w1", ttl)
+		require.NoError(t, err)
+		raw, err := json.Marshal(r)
+		require.NoError(t, err)
+		require.NoError(t, w.store.CompleteJob(t.Context(), "w1", job.ID, raw))
+		got, err := w.manager.GetService(t.Context(), w.project, s.ID)
+		require.NoError(t, err)
+		return got
 	}
-	require.NoError(t, w.store.ReleaseTasks(t.Context(), "w1", []flows.LeaseKey{key}))
-	payload := answer(`{"message":"the target does not answer"}`)
-	err = w.manager.DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision)
-	requireCode(t, flows.CodeCheckFailed, err)
-	require.ErrorContains(t, err, "the target does not answer")
-	require.Equal(t, f.ID, (<-payload).Spec.Flow.ID)
-
-	payload = answer(`{}`)
-	require.NoError(t, w.manager.DeleteFlow(t.Context(), w.project, f.ID, true, flows.AnyRevision))
-	require.Equal(t, p.target.ID, (<-payload).Spec.Target.ID)
-	_, err = w.manager.GetFlow(t.Context(), w.project, f.ID)
-	requireCode(t, flows.CodeNotFound, err)
-	require.Zero(t, w.queryInt("SELECT count(*) FROM jobs"))
+	r := refused(flows.CheckServicePayload{})
+	r.KafkaClusterID, r.KafkaVersion = "C", "3.9"
+	got := check(r)
+	require.Equal(t, "C", got.KafkaClusterID)
+	require.Equal(t, "3.9", got.KafkaVersion)
+	require.Equal(t, s.Revision+1, got.Revision)
+	require.Equal(t, s.StatusDetail, got.StatusDetail)
+	require.Equal(t, got, check(r), "the same finding is no change")
+	require.Equal(t, got, check(refused(flows.CheckServicePayload{})), "what was not found is kept")
+	r.KafkaVersion = "4.3"
+	require.Equal(t, "4.3", check(r).KafkaVersion)
 }

@@ -290,7 +290,11 @@ UPDATE services SET
     kafka_version = CASE WHEN $2::text = '' THEN kafka_version ELSE $2::text END,
     status = $3, status_detail = $4,
     revision = revision + 1, updated_at = now()
-WHERE id = $5 AND (status, status_detail) IS DISTINCT FROM ($3, $4)
+WHERE id = $5 AND (
+    (status, status_detail) IS DISTINCT FROM ($3, $4)
+    OR ($1::text <> '' AND kafka_cluster_id <> $1::text)
+    OR ($2::text <> '' AND kafka_version <> $2::text)
+)
 `
 
 type SetServiceCheckedParams struct {

@@ -41,7 +41,11 @@ UPDATE services SET
     kafka_version = CASE WHEN @kafka_version::text = '' THEN kafka_version ELSE @kafka_version::text END,
     status = @status, status_detail = @status_detail,
     revision = revision + 1, updated_at = now()
-WHERE id = @id AND (status, status_detail) IS DISTINCT FROM (@status, @status_detail);
+WHERE id = @id AND (
+    (status, status_detail) IS DISTINCT FROM (@status, @status_detail)
+    OR (@kafka_cluster_id::text <> '' AND kafka_cluster_id <> @kafka_cluster_id::text)
+    OR (@kafka_version::text <> '' AND kafka_version <> @kafka_version::text)
+);
 
 -- name: IntegrationsOfService :many
 SELECT id FROM integrations
