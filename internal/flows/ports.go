@@ -10,8 +10,8 @@ import (
 
 // Sealer encrypts a secret so that only workers can read it.
 type Sealer interface {
-	// Seal answers CodeUnavailable-free: an error means that no public key is configured, and
-	// its text tells the operator which setting is missing.
+	// Seal needs nothing from outside, so trying again does not help: an error means that no public
+	// key is configured. Its text, which the caller gets to see, says which setting is missing.
 	Seal(plaintext string) (SealedSecret, error)
 }
 
@@ -63,7 +63,8 @@ type JobKind string
 const (
 	// JobCheckService connects to a cluster. Payload CheckServicePayload, result CheckServiceResult.
 	JobCheckService JobKind = "check_service"
-	// JobForgetPositions removes a deleted flow's positions from the target. Payload ForgetPayload.
+	// JobForgetPositions removes a flow's positions from the target before the flow is deleted.
+	// Payload ForgetPayload, result ForgetResult.
 	JobForgetPositions JobKind = "forget_positions"
 )
 
@@ -91,7 +92,8 @@ type ForgetResult struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ForgetPayload names the flow whose positions go, as it was when deleted.
+// ForgetPayload names the flow whose positions go. It is disabled and held by nobody; it is deleted
+// when the worker has answered.
 type ForgetPayload struct {
 	Spec FlowSpec `json:"spec"`
 }

@@ -34,7 +34,8 @@ type Store interface {
 	AddJob(ctx context.Context, kind JobKind, payload json.RawMessage, keepFor time.Duration) (uuid.UUID, error)
 	// WaitJob waits until the job has a result or the timeout has passed; nil: no result in time.
 	WaitJob(ctx context.Context, job uuid.UUID, timeout time.Duration) (json.RawMessage, error)
-	// DropJob removes a job, whatever its state.
+	// DropJob removes a job that its caller waits for no longer, whatever its state. One that was bound
+	// to a service (BindCheck) is the service's and stays; one that is gone is no error.
 	DropJob(ctx context.Context, job uuid.UUID) error
 
 	// ProjectByToken finds the project of a token's SHA-256; CodeUnauthenticated when there is none.

@@ -20,7 +20,7 @@ func etag(revision int64) *string {
 
 // matchRevision compares If-Match with the stored revision. It returns the
 // revision to hand to the domain, which compares again in the same transaction
-// as the change, and whether the caller asked for a comparison.
+// as the change or the deletion, and whether the caller asked for a comparison.
 func matchRevision(ifMatch *apigen.IfMatch, stored int64) (revision int64, asked bool, err error) {
 	if ifMatch == nil {
 		return flows.AnyRevision, false, nil

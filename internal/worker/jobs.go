@@ -172,7 +172,7 @@ func (j *jobs) checkService(ctx context.Context, payload json.RawMessage) (any, 
 	return result, "failed", nil
 }
 
-// forgetPositions removes a deleted flow's positions from the target.
+// forgetPositions removes the positions of a flow that is about to be deleted from the target.
 func (j *jobs) forgetPositions(ctx context.Context, payload json.RawMessage) (any, string, error) {
 	var p flows.ForgetPayload
 	if err := json.Unmarshal(payload, &p); err != nil {
