@@ -142,6 +142,21 @@ func loop(ctx context.Context, f func(context.Context)) func() error {
 	}
 }
 
+// unlessOver is err unless ctx has ended, which is a part's reason to end and no fault.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // start starts what runs always, and prepares the rest aside.
 func (r *running) start() {
 	t := r.t
@@ -150,20 +165,14 @@ func (r *running) start() {
 	r.spawn(&r.always, "status", loop(r.work, t.statusLoop))
 	r.spawn(&r.always, "events", loop(r.work, t.eventLoop))
 	r.spawn(&r.looping, "refresh", func() error {
-		err := t.prepare(r.loops)
+		prepared := t.prepare(r.loops)
 		if t.syncs != nil {
 			r.spawn(&r.always, "offset syncs", func() error {
-				if err := t.syncs.Run(r.work); err != nil && r.work.Err() == nil {
-					return fmt.Errorf("engine: offset syncs: %w", err)
-				}
-				return nil
+				return unlessOver(r.work, wrap("engine: offset syncs", t.syncs.Run(r.work)))
 			})
 		}
-		if err != nil {
-			if r.loops.Err() != nil {
-				return nil
-			}
-			return err
+		if prepared != nil {
+			return unlessOver(r.loops, prepared)
 		}
 		r.startPath()
 		r.spawn(&r.looping, "positions", loop(r.loops, t.saveLoop))
@@ -172,10 +181,7 @@ func (r *running) start() {
 		r.spawn(&r.looping, "transactions", loop(r.loops, t.transactionsLoop))
 		for _, beside := range t.beside {
 			r.spawn(&r.looping, fmt.Sprintf("%T", beside), func() error {
-				if err := t.runBeside(r.loops, beside); err != nil && r.loops.Err() == nil {
-					return err
-				}
-				return nil
+				return unlessOver(r.loops, t.runBeside(r.loops, beside))
 			})
 		}
 		t.refreshLoop(r.loops)
@@ -190,10 +196,7 @@ func (r *running) startPath() {
 	r.mu.Unlock()
 	r.spawn(&r.always, "data path", func() error {
 		defer close(copied)
-		if err := r.t.path.Run(r.copying); err != nil && r.copying.Err() == nil {
-			return fmt.Errorf("engine: data path: %w", err)
-		}
-		return nil
+		return unlessOver(r.copying, wrap("engine: data path", r.t.path.Run(r.copying)))
 	})
 }
 
