@@ -25,21 +25,21 @@ func TestJobsAreRunAndAnswered(t *testing.T) {
 		b := newBench(t, opener)
 		var seen kafka.Security
 		b.s.check = func(_ context.Context, c kafka.Cluster) (kafka.Info, *kafka.Problem) {
-			seen = c.Credentials.Get()
 			if c.BootstrapServers[0] == "broken" {
 				return kafka.Info{}, &kafka.Problem{Code: kafka.AuthFailed, Step: kafka.StepAuthenticate, Address: "broken", Message: "no", Remedy: "yes"}
 			}
 			if c.BootstrapServers[0] == "panics" {
 				panic("at the disco")
 			}
+			seen = c.Credentials.Get() // of one job only: they run at the same time
 			return kafka.Info{ClusterID: "c", Version: "3.9"}, nil
 		}
 		var forgotten engine.Config
 		b.s.forget = func(_ context.Context, cfg engine.Config) error {
-			forgotten = cfg
 			if cfg.SourceAlias == "fails" {
 				return errors.New("no such luck")
 			}
+			forgotten = cfg
 			return nil
 		}
 		ids := map[string]uuid.UUID{}
