@@ -33,7 +33,7 @@ func (c Cluster) Options(clientID string, log *slog.Logger, hooks ...kgo.Hook) (
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.BootstrapServers...),
 		kgo.ClientID(clientID),
-		kgo.SoftwareNameAndVersion("mirrorflow", "0"),
+		kgo.SoftwareNameAndVersion(softwareName, softwareVersion()),
 		kgo.Dialer(c.dial),
 		kgo.WithLogger(clientLogger{log}),
 		kgo.RequestTimeoutOverhead(requestOverhead),

@@ -11,17 +11,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// EnsureCompacted creates one of the topics that MM2's readers know (heartbeats,
-// checkpoints, offset syncs): one partition, compacted. replicationFactor -1
-// leaves it to the cluster. An existing topic is left alone.
-//
-// As in MM2, a cluster that is too old to create topics this way, or does not
-// let us, is taken to have the topic: writing to it tells the truth.
-func EnsureCompacted(ctx context.Context, client *kgo.Client, topic string, replicationFactor int16) error {
+// ErrCreateDenied is wrapped by the error of CreateCompacted when the cluster does not let us create the topic, or is too
+// old for it. The topic may exist all the same; the first use tells.
+var ErrCreateDenied = errors.New("creating the topic is denied")
+
+// CreateCompacted creates a topic with cleanup.policy=compact unless it exists; one that exists is left alone.
+// replicationFactor -1 leaves it to the cluster.
+func CreateCompacted(ctx context.Context, client *kgo.Client, topic string, partitions int32, replicationFactor int16) error {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = 10_000
 	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, 1, replicationFactor
+	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, partitions, replicationFactor
 	policy := kmsg.NewCreateTopicsRequestTopicConfig()
 	policy.Name, policy.Value = "cleanup.policy", kmsg.StringPtr("compact")
 	t.Configs = append(t.Configs, policy)
@@ -35,12 +35,21 @@ func EnsureCompacted(ctx context.Context, client *kgo.Client, topic string, repl
 	}
 	err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	switch {
-	case err == nil,
-		errors.Is(err, kerr.TopicAlreadyExists), errors.Is(err, kerr.UnsupportedVersion),
-		errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+	case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
 		return nil
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
+		return fmt.Errorf("%w: topic %s: %w", ErrCreateDenied, topic, err)
 	}
 	return fmt.Errorf("create topic %s: %w", topic, err)
+}
+
+// EnsureCompacted is CreateCompacted for the topics of one partition that MM2's readers know (heartbeats, checkpoints).
+// As in MM2, a cluster that does not let us create the topic is taken to have it: writing to it tells the truth.
+func EnsureCompacted(ctx context.Context, client *kgo.Client, topic string, replicationFactor int16) error {
+	if err := CreateCompacted(ctx, client, topic, 1, replicationFactor); err != nil && !errors.Is(err, ErrCreateDenied) {
+		return err
+	}
+	return nil
 }
 
 // PartitionsManually tells whether a client sends each record to the partition

@@ -113,7 +113,7 @@ func (w *wire) exchange(ctx context.Context, req kmsg.Request) ([]byte, error) {
 func (w *wire) apiVersions(ctx context.Context) (*kmsg.ApiVersionsResponse, error) {
 	for _, v := range []int16{3, 0} {
 		req := kmsg.NewPtrApiVersionsRequest()
-		req.ClientSoftwareName, req.ClientSoftwareVersion = "mirrorflow", "0"
+		req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion()
 		req.SetVersion(v)
 		body, err := w.exchange(ctx, req)
 		if err != nil {
