@@ -3,12 +3,16 @@ package state
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
+	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
 func save(t *testing.T, s *TopicStore, position int64, m *mm2.OffsetMap) {
@@ -131,15 +135,14 @@ func TestATakeOverLeavesNoBlocksOfEarlierGenerationsBehind(t *testing.T) {
 	_, parts, err := encodeEntry(Entry{SourceTopic: "orders", Position: 1, Map: moved(t, 8000)}, writer)
 	require.NoError(t, err)
 	left := map[blockID]bool{}
-	reader := topicReader{client: client(t, cluster), topic: mm2.StateTopic(alias), fn: func(r *kgo.Record) {
+	require.NoError(t, sidetopic.Read(within(t), client(t, cluster), mm2.StateTopic(alias), func(r *kgo.Record) {
 		if kind, _, id, err := parseKey(r.Key); err == nil && kind == kindBlock {
 			left[id] = true
 			if r.Value == nil {
 				delete(left, id)
 			}
 		}
-	}}
-	require.NoError(t, reader.read(within(t)))
+	}))
 	require.Len(t, left, len(parts))
 	for id := range left {
 		require.Contains(t, parts, id.hash)
@@ -221,4 +224,20 @@ func TestNotesSavesAndLoadsMayBeAtOnce(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, []byte{49}, value, "a reading that began before put an older value back")
 	require.EqualValues(t, 49, load(t, open(t, cluster, 2)).Position)
+}
+
+func TestStateWhoseTopicIsDeletedIsSavedWholeInANewOne(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	s := open(t, cluster, 1)
+	m := holed(t, 8000)
+	save(t, s, 1000, m)
+	_, err := kadm.NewClient(client(t, cluster)).DeleteTopic(within(t), mm2.StateTopic(alias))
+	require.NoError(t, err)
+	entries := map[Key]Entry{key(0): {SourceTopic: "orders", Position: 2000, TargetNext: 2000, Map: m}}
+	wait.For(t, 20*time.Second, "a save that succeeds", func() error { return s.Save(within(t), entries) })
+	got := load(t, open(t, cluster, 2))
+	require.EqualValues(t, 2000, got.Position)
+	require.NotNil(t, got.Map)
+	require.Equal(t, m.Runs(), got.Map.Runs())
 }

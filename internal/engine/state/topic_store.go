@@ -54,6 +54,7 @@ type TopicStore struct {
 	sources       map[Key]string
 	mm2Partitions int32
 	made, loaded  bool
+	gone          bool // deleted under us, while the client knew it
 
 	notes notebook
 }
@@ -144,17 +145,21 @@ func (s *TopicStore) ready(ctx context.Context) error {
 // make creates the topics that are missing.
 func (s *TopicStore) make(ctx context.Context) error {
 	s.mu.Lock()
-	made := s.made
+	made, gone := s.made, s.gone
 	s.mu.Unlock()
 	if made {
 		return nil
+	}
+	if gone {
+		// The client would look for the topics that it knew for ever.
+		s.client.PurgeTopicsFromProducing(s.topic, s.offset)
 	}
 	partitions := map[string]int32{s.topic: 1}
 	if s.cfg.MM2Positions {
 		partitions[s.offset] = mm2.ConnectOffsetsPartitions
 	}
 	for topic, n := range partitions {
-		if err := sidetopic.Ensure(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, sidetopic.ErrDenied) {
+		if err := kafka.CreateCompacted(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
 			return fmt.Errorf("state: %w", err)
 		}
 	}
@@ -164,7 +169,7 @@ func (s *TopicStore) make(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.made, s.mm2Partitions = true, counts[s.offset]
+	s.made, s.gone, s.mm2Partitions = true, false, counts[s.offset]
 	return nil
 }
 
@@ -208,7 +213,7 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 	var fault error
 	heads, blocks, notes := map[Key]head{}, map[Key]map[blockID][]byte{}, map[string][]byte{}
 	s.notes.begin()
-	reader := topicReader{client: s.client, topic: s.topic, fn: func(r *kgo.Record) {
+	err := sidetopic.Read(ctx, s.client, s.topic, func(r *kgo.Record) {
 		if takeNote(r, notes) {
 			return
 		}
@@ -218,8 +223,8 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 			}
 			s.cfg.Logger.Warn("record of the state topic is passed over", slog.Any("topic", s.topic), slog.Any("offset", r.Offset), slog.Any("error", err))
 		}
-	}}
-	if err := errors.Join(reader.read(ctx), fault); err != nil {
+	})
+	if err := errors.Join(err, fault); err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.topic, err)
 	}
 	s.notes.replace(notes)
@@ -302,7 +307,7 @@ func take(r *kgo.Record, heads map[Key]head, blocks map[Key]map[blockID][]byte) 
 // adopt adds entries for partitions of which only MM2 knows the position.
 func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 	found := map[mm2.TopicPartition]int64{}
-	reader := topicReader{client: s.client, topic: s.offset, fn: func(r *kgo.Record) {
+	err := sidetopic.Read(ctx, s.client, s.offset, func(r *kgo.Record) {
 		o, canonical, err := mm2.ParseConnectSourceKey(r.Key)
 		if err != nil || !canonical || o.Connector != mm2.SourceConnectorName || o.Cluster != s.cfg.SourceAlias {
 			return // MM2's other connectors keep theirs here too
@@ -317,8 +322,8 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 		default:
 			found[tp] = at
 		}
-	}}
-	if err := reader.read(ctx); err != nil && !errors.Is(err, errMissing) {
+	})
+	if err != nil && !errors.Is(err, sidetopic.ErrMissing) {
 		return err
 	}
 	s.mu.Lock()
@@ -506,8 +511,19 @@ func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
 
 // deleted notes that a topic was deleted under us: the next call makes it again, and no block is there. The lock is held.
 func (s *TopicStore) deleted() {
-	s.made = false
+	s.made, s.gone = false, true
 	for _, n := range s.held {
 		n.own, n.obsolete = map[uint64]bool{}, map[blockID]bool{}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

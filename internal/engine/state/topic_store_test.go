@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -129,11 +130,10 @@ func TestPositionsAreWrittenForMM2UnderItsKeysAndPartitions(t *testing.T) {
 	require.NotNil(t, cluster.PartitionInfo(topic, mm2.ConnectOffsetsPartitions-1))
 	require.Nil(t, cluster.PartitionInfo(topic, mm2.ConnectOffsetsPartitions))
 	var got []string
-	reader := topicReader{client: client(t, cluster), topic: topic, fn: func(r *kgo.Record) {
+	require.NoError(t, sidetopic.Read(within(t), client(t, cluster), topic, func(r *kgo.Record) {
 		require.Equal(t, mm2.KeyPartition(r.Key, mm2.ConnectOffsetsPartitions), r.Partition)
 		got = append(got, fmt.Sprintf("%s %s", r.Key, r.Value))
-	}}
-	require.NoError(t, reader.read(within(t)))
+	}))
 	require.Equal(t, []string{`["MirrorSourceConnector",{"cluster":"proj.kafka-src","partition":0,"topic":"orders"}] {"offset":204}`}, got)
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
-	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -29,8 +29,8 @@ type Config struct {
 	// LagMax is offset.lag.max in records; negative counts as 0.
 	LagMax int64
 	Logger *slog.Logger // default: discard
-	// OnError, if set, hears of a failure to make the topic or to write to it, and nil when writing works again. Calls come
-	// one at a time.
+	// OnError, if set, hears of a failure to make the topic or to write to it, again when the cause is another, and nil when
+	// writing works again. Calls come one at a time.
 	OnError func(error)
 }
 
@@ -44,12 +44,17 @@ type Writer struct {
 	rule    *mm2.OffsetSyncWriter
 	newest  map[mm2.TopicPartition]int64 // upstream offset of the sync sent last
 	again   map[mm2.TopicPartition]mm2.OffsetSync
+	againAt time.Time // not before
 	flying  int
 	made    bool
+	deleted bool          // under us, while the client knew it
 	settled chan struct{} // closed and made anew whenever nothing is due or in flight
 
+	pause time.Duration // before a failed sync is sent again
+	fault chan error    // the first panic of what takes answers
+
 	reportMu sync.Mutex
-	failing  bool
+	failing  string // why; "": it does not
 }
 
 // New makes a writer; it connects when it runs.
@@ -75,38 +80,70 @@ func New(cfg Config) (*Writer, error) {
 	return &Writer{
 		cfg: cfg, client: client, wake: make(chan struct{}, 1), rule: mm2.NewOffsetSyncWriter(cfg.LagMax),
 		newest: map[mm2.TopicPartition]int64{}, again: map[mm2.TopicPartition]mm2.OffsetSync{}, settled: make(chan struct{}),
+		pause: time.Second, fault: make(chan error, 1),
 	}, nil
 }
 
-// Run makes the topic and writes until ctx ends; what is in flight then is given up. It closes the client.
+// Run makes the topic and writes until ctx ends; what is in flight then is given up. It closes the client. A panic within
+// ends it, with a *report.PanicError.
 func (w *Writer) Run(ctx context.Context) error {
 	defer w.client.Close()
-	for wait := 250 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
-		err := sidetopic.Ensure(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor)
-		if ctx.Err() != nil {
-			return nil
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return report.Contained("the offset syncs", func() error { return w.loop(ctx) })
+}
+
+// loop does all the work but taking answers.
+func (w *Writer) loop(ctx context.Context) error {
+	wait := time.Duration(0)
+	for {
+		var again <-chan time.Time
+		wake := w.wake
+		if err := w.ensure(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			w.report(err)
+			wait = min(max(2*wait, 250*time.Millisecond), 10*time.Second)
+			again, wake = time.After(wait), nil // nothing can be sent before the topic is there
+		} else {
+			wait = 0
+			if d := w.send(ctx); d > 0 {
+				again = time.After(d)
+			}
 		}
-		if err == nil || errors.Is(err, sidetopic.ErrDenied) {
-			break // like MM2, suppose that somebody else has made it; writing will tell
-		}
-		w.report(err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case err := <-w.fault:
+			return err
+		case <-wake:
+		case <-again:
 		}
+	}
+}
+
+// ensure makes the topic if it is not known to be there. Like MM2, it supposes that somebody else has made a topic that
+// we may not make; writing will tell.
+func (w *Writer) ensure(ctx context.Context) error {
+	w.mu.Lock()
+	made, deleted := w.made, w.deleted
+	w.mu.Unlock()
+	if made {
+		return nil
+	}
+	if deleted {
+		// The client would look for the topic that it knew for ever.
+		w.client.PurgeTopicsFromProducing(w.cfg.Topic)
+	}
+	err := kafka.CreateCompacted(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor)
+	if err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
+		return err
 	}
 	w.mu.Lock()
-	w.made = true
+	w.made, w.deleted = true, false
 	w.mu.Unlock()
-	for {
-		w.send(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.wake:
-		}
-	}
+	return nil
 }
 
 // Observe takes acknowledged spans of a source partition, in order.
@@ -156,21 +193,20 @@ func (w *Writer) Flush(ctx context.Context) error {
 	}
 }
 
-// send hands what is due to the client.
-func (w *Writer) send(ctx context.Context) {
+// send hands what is due to the client. It answers how long what failed waits to be sent again; 0: nothing does.
+func (w *Writer) send(ctx context.Context) (after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.made {
-		return
-	}
 	due := w.rule.Take()
 	taken := len(due)
-	for tp, s := range w.again {
-		if w.flying+len(due) >= mm2.MaxOutstandingOffsetSyncs {
-			break
+	if after = time.Until(w.againAt); after <= 0 {
+		for tp, s := range w.again {
+			if w.flying+len(due) >= mm2.MaxOutstandingOffsetSyncs {
+				break
+			}
+			due = append(due, s)
+			delete(w.again, tp)
 		}
-		due = append(due, s)
-		delete(w.again, tp)
 	}
 	for i, s := range due {
 		// A newer one of the partition makes an older one superfluous.
@@ -185,61 +221,83 @@ func (w *Writer) send(ctx context.Context) {
 		w.flying++
 		byRule := i < taken
 		w.client.Produce(ctx, &kgo.Record{Key: key, Value: s.Value(), Partition: 0}, func(_ *kgo.Record, err error) {
-			w.written(ctx, s, byRule, err)
+			fault := report.Contained("the offset syncs", func() error {
+				w.written(ctx, s, byRule, err)
+				return nil
+			})
+			if fault != nil {
+				select {
+				case w.fault <- fault:
+				default:
+				}
+			}
 		})
 	}
+	if len(w.again) == 0 {
+		return 0
+	}
+	return max(after, 0) // answers under way wake us up for the others
 }
 
 // written takes the outcome of one sync.
 func (w *Writer) written(ctx context.Context, s mm2.OffsetSync, byRule bool, err error) {
-	tp := s.TopicPartition()
-	w.mu.Lock()
-	w.flying--
-	if byRule {
-		w.rule.Done()
-	}
-	// MM2 gives a failed sync up. Ours is sent again unless a newer one went out: an old one behind it would be taken for a
-	// rewind by readers.
-	if err != nil && ctx.Err() == nil && w.newest[tp] == s.Upstream {
-		w.again[tp] = s
-	}
-	more := w.rule.Pending() > 0 || len(w.again) > 0
-	if w.flying == 0 && !more {
-		close(w.settled)
-		w.settled = make(chan struct{})
-	}
-	w.mu.Unlock()
+	more := w.settle(ctx, s, byRule, err)
 	if ctx.Err() != nil {
 		return
 	}
 	w.report(err)
-	switch {
-	case err == nil && more:
+	if err != nil || more {
 		w.notify()
-	case err != nil:
-		time.AfterFunc(time.Second, func() {
-			if errors.Is(err, kerr.UnknownTopicOrPartition) {
-				// Deleted under us.
-				if err := sidetopic.Ensure(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor); err != nil {
-					w.report(err)
-				}
-			}
-			w.notify()
-		})
 	}
 }
 
+// settle notes the outcome of one sync and tells whether there is more to send.
+func (w *Writer) settle(ctx context.Context, s mm2.OffsetSync, byRule bool, err error) (more bool) {
+	tp := s.TopicPartition()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flying--
+	if byRule {
+		w.rule.Done()
+	}
+	if err != nil && ctx.Err() == nil {
+		w.againAt = time.Now().Add(w.pause)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
+			w.made, w.deleted = false, true
+		}
+		// MM2 gives a failed sync up. Ours is sent again unless a newer one went out: an old one behind it would be taken for
+		// a rewind by readers.
+		if w.newest[tp] == s.Upstream {
+			w.again[tp] = s
+		}
+	}
+	more = w.rule.Pending() > 0 || len(w.again) > 0
+	if w.flying == 0 && !more {
+		close(w.settled)
+		w.settled = make(chan struct{})
+	}
+	return more
+}
+
+// report tells when writing begins to fail, fails for another cause, or works again.
 func (w *Writer) report(err error) {
 	w.reportMu.Lock()
 	defer w.reportMu.Unlock()
+	cause := ""
+	if err != nil {
+		cause = kafka.Brief(err)
+	}
+	if cause == w.failing {
+		return
+	}
+	w.failing = cause
 	if err != nil {
 		w.cfg.Logger.Warn("offset syncs are not written", slog.Any("topic", w.cfg.Topic), slog.Any("error", err))
+	} else {
+		w.cfg.Logger.Info("offset syncs are written again", slog.Any("topic", w.cfg.Topic))
 	}
-	if err != nil || w.failing {
-		w.failing = err != nil
-		if w.cfg.OnError != nil {
-			w.cfg.OnError(err)
-		}
+	if w.cfg.OnError != nil {
+		w.cfg.OnError(err)
 	}
 }
 

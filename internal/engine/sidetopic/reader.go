@@ -1,4 +1,4 @@
-package state
+package sidetopic
 
 import (
 	"context"
@@ -13,30 +13,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
 const (
-	// noProgress is how long reading may stand still before it is given up. The whole has no bound: a throttled cluster may
-	// take its time.
+	// noProgress is how long reading may stand still before it is given up.
 	noProgress = time.Minute
 	// readers partitions are read at a time.
 	readers    = 8
 	fetchBytes = 4 << 20
 )
 
-// errMissing says that a topic does not exist.
-var errMissing = errors.New("the topic does not exist")
+// ErrMissing is wrapped by the error of Read when the topic does not exist.
+var ErrMissing = errors.New("the topic does not exist")
 
-// topicReader reads a topic to the ends that it has at the start, read_committed. It goes by the offsets of batch
-// headers, as a consumer cannot: the last offsets of a compacted partition may hold no record.
-type topicReader struct {
-	client *kgo.Client
-	topic  string
-	fn     func(*kgo.Record) // called for one record at a time, in order per partition
-	mu     sync.Mutex
+// Read calls fn for the records of a topic up to the ends that its partitions have at the start, read_committed: for one
+// record at a time, in order per partition. It gives up when nothing moves for a minute; the whole has no bound but
+// ctx, since a throttled cluster may take its time.
+//
+// It goes by the offsets of batch headers, as a consumer cannot: the last offsets of a compacted partition may hold no
+// record.
+func Read(ctx context.Context, client *kgo.Client, topic string, fn func(*kgo.Record)) error {
+	r := reader{client: client, topic: topic, fn: fn}
+	return r.read(ctx)
 }
 
-func (r *topicReader) read(ctx context.Context) error {
+type reader struct {
+	client *kgo.Client
+	topic  string
+	fn     func(*kgo.Record)
+	mu     sync.Mutex // held during fn
+}
+
+func (r *reader) read(ctx context.Context) error {
 	ends, err := r.ends(ctx)
 	if err != nil {
 		return err
@@ -45,13 +55,16 @@ func (r *topicReader) read(ctx context.Context) error {
 	group.SetLimit(readers)
 	for p, end := range ends {
 		if end > 0 {
-			group.Go(func() error { return r.partition(ctx, p, end) })
+			group.Go(func() error {
+				// A panic, of fn for one, is an error of the caller's and not the end of the process.
+				return report.Contained("reading "+r.topic, func() error { return r.partition(ctx, p, end) })
+			})
 		}
 	}
 	return group.Wait()
 }
 
-func (r *topicReader) ends(ctx context.Context) (map[int32]int64, error) {
+func (r *reader) ends(ctx context.Context) (map[int32]int64, error) {
 	for began := time.Now(); ; {
 		listed, err := kadm.NewClient(r.client).ListCommittedOffsets(ctx, r.topic)
 		if err == nil {
@@ -59,7 +72,7 @@ func (r *topicReader) ends(ctx context.Context) (map[int32]int64, error) {
 		}
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition), err == nil && len(listed[r.topic]) == 0:
-			return nil, errMissing
+			return nil, ErrMissing
 		case err == nil:
 			ends := map[int32]int64{}
 			listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
@@ -76,7 +89,7 @@ func (r *topicReader) ends(ctx context.Context) (map[int32]int64, error) {
 }
 
 // partition reads one partition from its start up to offset end.
-func (r *topicReader) partition(ctx context.Context, partition int32, end int64) error {
+func (r *reader) partition(ctx context.Context, partition int32, end int64) error {
 	size := int32(fetchBytes)
 	var leader int32
 	var id [16]byte
@@ -136,7 +149,7 @@ var (
 	errForm    = errors.New("an answer has another form than expected")
 )
 
-func (r *topicReader) leader(ctx context.Context, partition int32) (int32, [16]byte, error) {
+func (r *reader) leader(ctx context.Context, partition int32) (int32, [16]byte, error) {
 	meta, err := kadm.NewClient(r.client).Metadata(ctx, r.topic)
 	if err != nil {
 		return 0, [16]byte{}, err
@@ -152,7 +165,7 @@ func (r *topicReader) leader(ctx context.Context, partition int32) (int32, [16]b
 	return p.Leader, t.ID, nil
 }
 
-func (r *topicReader) start(ctx context.Context, partition int32) (int64, error) {
+func (r *reader) start(ctx context.Context, partition int32) (int64, error) {
 	listed, err := kadm.NewClient(r.client).ListStartOffsets(ctx, r.topic)
 	if err != nil {
 		return 0, err
@@ -164,7 +177,7 @@ func (r *topicReader) start(ctx context.Context, partition int32) (int64, error)
 	return o.Offset, o.Err
 }
 
-func (r *topicReader) fetch(ctx context.Context, broker int32, id [16]byte, partition int32, at, end int64, size int32) (int64, error) {
+func (r *reader) fetch(ctx context.Context, broker int32, id [16]byte, partition int32, at, end int64, size int32) (int64, error) {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 500, 1, size, 1
 	rt := kmsg.NewFetchRequestTopic()
