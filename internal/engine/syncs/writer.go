@@ -99,14 +99,15 @@ func (w *Writer) loop(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		wake := w.wake
-		if err := w.ensure(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		err := w.ensure(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			w.report(err)
 			wait = min(max(2*wait, 250*time.Millisecond), 10*time.Second)
 			again, wake = time.After(wait), nil // nothing can be sent before the topic is there
-		} else {
+		default:
 			wait = 0
 			if d := w.send(ctx); d > 0 {
 				again = time.After(d)
