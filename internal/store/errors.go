@@ -117,6 +117,14 @@ func translatePg(op string, pg *pgconn.PgError, err error) error {
 		return e
 	case pg.Code == "22021" || pg.Code == "22P05": // characters that Postgres does not store
 		return &flows.Error{Code: flows.CodeInvalid, Message: "the request has a character that cannot be stored", Op: op, Err: err}
+	case pg.Code == "42P01" || pg.Code == "42703" || pg.Code == "42883": // table, column or function unknown
+		e := unavailable(op, err)
+		e.Message = "the database's schema is missing or of another version: start the API, or run mirrorctl migrate"
+		return e
+	case pg.Code == "3D000" || strings.HasPrefix(pg.Code, "28"): // database unknown; login refused
+		e := unavailable(op, err)
+		e.Message = "Postgres refuses the connection: the database or the login in MIRRORFLOW_DATABASE_URL is wrong"
+		return e
 	case strings.HasPrefix(pg.Code, "08"), // connection
 		strings.HasPrefix(pg.Code, "40"), // rolled back for another's sake
 		strings.HasPrefix(pg.Code, "53"), // resources
