@@ -99,19 +99,14 @@ func (w *Writer) loop(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		wake := w.wake
-		err := w.ensure(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			w.report(err)
-			wait = min(max(2*wait, 250*time.Millisecond), 10*time.Second)
-			again, wake = time.After(wait), nil // nothing can be sent before the topic is there
-		default:
+		if w.ensure(ctx) {
 			wait = 0
 			if d := w.send(ctx); d > 0 {
 				again = time.After(d)
 			}
+		} else {
+			wait = min(max(2*wait, 250*time.Millisecond), 10*time.Second)
+			again, wake = time.After(wait), nil // nothing can be sent before the topic is there
 		}
 		select {
 		case <-ctx.Done():
@@ -124,14 +119,14 @@ func (w *Writer) loop(ctx context.Context) error {
 	}
 }
 
-// ensure makes the topic if it is not known to be there. Like MM2, it supposes that somebody else has made a topic that
-// we may not make; writing will tell.
-func (w *Writer) ensure(ctx context.Context) error {
+// ensure makes the topic if it is not known to be there, and tells whether it is. Like MM2, it supposes that somebody
+// else has made a topic that we may not make; writing will tell.
+func (w *Writer) ensure(ctx context.Context) bool {
 	w.mu.Lock()
 	made, deleted := w.made, w.deleted
 	w.mu.Unlock()
 	if made {
-		return nil
+		return true
 	}
 	if deleted {
 		// The client would look for the topic that it knew for ever.
@@ -139,12 +134,15 @@ func (w *Writer) ensure(ctx context.Context) error {
 	}
 	err := kafka.CreateCompacted(ctx, w.client, w.cfg.Topic, 1, w.cfg.ReplicationFactor)
 	if err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
-		return err
+		if ctx.Err() == nil {
+			w.report(err)
+		}
+		return false
 	}
 	w.mu.Lock()
 	w.made, w.deleted = true, false
 	w.mu.Unlock()
-	return nil
+	return true
 }
 
 // Observe takes acknowledged spans of a source partition, in order.
