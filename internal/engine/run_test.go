@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,16 +36,21 @@ func TestEventsGoOnceAndInOrderHoweverManyHandThemOver(t *testing.T) {
 		for i := range n {
 			require.True(t, o.add(report.Event{Code: "E", Message: string(rune('A' + i))}))
 		}
-		var wg sync.WaitGroup
-		errs := make(chan error, 2)
-		for range 2 {
-			wg.Go(func() { errs <- o.flush(context.Background(), g) })
-		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- o.flush(context.Background(), g) }()
 		<-g.entered
+		hurried, cancel := context.WithCancel(context.Background())
+		cancel()
+		go func() { second <- o.flush(hurried, g) }()
+		select {
+		case err := <-second:
+			require.ErrorIs(t, err, context.Canceled)
+		case <-g.entered:
+			require.Fail(t, "an event that is under way was handed over again")
+		}
 		close(g.leave)
-		wg.Wait()
-		require.NoError(t, <-errs)
-		require.NoError(t, <-errs)
+		require.NoError(t, <-first)
+		require.NoError(t, o.flush(context.Background(), g))
 		var got string
 		for _, e := range g.eventsOf("E") {
 			got += e.Message
@@ -103,9 +107,8 @@ func TestAPanicAnywhereIsTheTasksFaultAndNobodyElses(t *testing.T) {
 	t.Parallel()
 	burst := func(context.Context) error { panic("hunter2") }
 	tests := map[string]struct {
-		rooms  func() rooms
-		sink   Sink
-		locked bool
+		rooms func() rooms
+		sink  Sink
 	}{
 		"in the data path": {rooms: func() rooms {
 			return stubRooms(&stubPath{onRun: burst}, newMemory(), stubSyncs{})
@@ -150,6 +153,36 @@ func TestAPanicAnywhereIsTheTasksFaultAndNobodyElses(t *testing.T) {
 			require.Equal(t, "hunter2", p.Value)
 			require.NotContains(t, err.Error(), "hunter2", "the value may be anything, and the error is shown")
 		})
+	}
+}
+
+// stubborn does not end when it should.
+type stubborn struct{ released chan struct{} }
+
+func (s stubborn) Run(context.Context) error {
+	<-s.released
+	return nil
+}
+
+func TestAfterAPanicNobodyIsWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	w := fakes(t, "wreck")
+	topic := w.topic("t")
+	w.create(w.srcAdm, topic, 1, nil)
+	s := stubborn{make(chan struct{})} // as one that waits for a lock which the panic left behind
+	defer close(s.released)
+	cfg := settings(w.name, w.src, w.tgt, topic)
+	cfg.Sink = newSink()
+	task, err := newTask(cfg, stubRooms(&stubPath{}, newMemory(), stubSyncs{}, s, bursting{}))
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- task.Run(context.Background()) }()
+	select {
+	case err := <-done:
+		var p *report.PanicError
+		require.ErrorAs(t, err, &p)
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "the task does not end")
 	}
 }
 
