@@ -144,10 +144,10 @@ func loop(ctx context.Context, f func(context.Context)) func() error {
 
 // unlessOver is err unless ctx has ended, which is a part's reason to end and no fault.
 func unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func wrap(what string, err error) error {
