@@ -71,7 +71,7 @@ func TestWhereAPartitionStarts(t *testing.T) {
 			name: "MM2's position is taken over without a map", position: 60, from: 60, to: 61,
 			in: startInput{
 				sourceID: one, targetID: one, logEnd: 90, targetEnd: 61, hasEntry: true,
-				entry: state.Entry{SourceTopic: "t", Position: 60, TargetNext: -1, Adopted: true},
+				entry: state.Entry{SourceTopic: "t", Position: 60, TargetNext: -1},
 			},
 		},
 		{

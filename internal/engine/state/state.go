@@ -22,10 +22,8 @@ type Entry struct {
 	Position int64
 	// TargetNext is the target offset after the last acknowledged record; -1: none yet.
 	TargetNext int64
-	Map        *mm2.OffsetMap
+	Map        *mm2.OffsetMap // nil: none, as in what was adopted from MM2
 	LeaseEpoch int64 // of the writer, as read; Save puts its own
-	// Adopted tells that the entry came from MM2's offsets topic (no map).
-	Adopted bool
 }
 
 // Store is opened for one (source alias, target cluster).

@@ -345,7 +345,7 @@ func (s *TopicStore) adopt(ctx context.Context, entries map[Key]Entry) error {
 		}
 		s.sources[k] = tp.Topic
 		if !ours {
-			entries[k] = Entry{SourceTopic: tp.Topic, Position: at + 1, TargetNext: -1, Adopted: true}
+			entries[k] = Entry{SourceTopic: tp.Topic, Position: at + 1, TargetNext: -1}
 		}
 	}
 	return nil

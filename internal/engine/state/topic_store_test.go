@@ -87,7 +87,6 @@ func TestWhatIsSavedIsLoadedByTheNext(t *testing.T) {
 	require.EqualValues(t, 1, got[key(0)].LeaseEpoch)
 	require.Equal(t, [16]byte{1}, got[key(0)].SourceTopicID)
 	require.Zero(t, got[key(1)].Position)
-	require.False(t, got[key(0)].Adopted)
 }
 
 func TestMM2sPositionIsAdoptedWhenThereIsNoneOfOurs(t *testing.T) {
@@ -114,7 +113,7 @@ func TestMM2sPositionIsAdoptedWhenThereIsNoneOfOurs(t *testing.T) {
 
 	got, err := open(t, cluster, 2).Load(within(t))
 	require.NoError(t, err)
-	require.Equal(t, Entry{SourceTopic: "orders", Position: 42, TargetNext: -1, Adopted: true}, got[key(0)])
+	require.Equal(t, Entry{SourceTopic: "orders", Position: 42, TargetNext: -1}, got[key(0)])
 	require.EqualValues(t, 500, got[key(1)].Position)
 	require.Len(t, got, 2)
 }
