@@ -23,7 +23,7 @@ type Entry struct {
 	// TargetNext is the target offset after the last acknowledged record; -1: none yet.
 	TargetNext int64
 	Map        *mm2.OffsetMap // nil: none, as in what was adopted from MM2
-	LeaseEpoch int64 // of the writer, as read; Save puts its own
+	LeaseEpoch int64          // of the writer, as read; Save puts its own
 }
 
 // Store is opened for one (source alias, target cluster).
