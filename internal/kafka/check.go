@@ -36,6 +36,11 @@ const (
 // decides. If none does, the problem of the one that came furthest is returned.
 // Then every advertised broker address must accept a connection.
 func Check(ctx context.Context, c Cluster) (Info, *Problem) {
+	info, p := c.check(ctx)
+	return info, c.redact(p)
+}
+
+func (c Cluster) check(ctx context.Context) (Info, *Problem) {
 	if p := c.validate(); p != nil {
 		return Info{}, p
 	}

@@ -19,7 +19,9 @@ import (
 func Classify(err error) *Problem { return Cluster{}.Classify(err) }
 
 // Classify is the package's Classify with messages that name the cluster's side.
-func (c Cluster) Classify(err error) *Problem {
+func (c Cluster) Classify(err error) *Problem { return c.redact(c.classify(err)) }
+
+func (c Cluster) classify(err error) *Problem {
 	if err == nil || errors.Is(err, kgo.ErrClientClosed) {
 		return nil
 	}
@@ -128,9 +130,9 @@ func (c Cluster) Changed(expected, found string) *Problem {
 	if len(c.BootstrapServers) > 0 {
 		address = c.BootstrapServers[0]
 	}
-	return &Problem{
+	return c.redact(&Problem{
 		Code: ClusterChanged, Step: StepMetadata, Address: address,
 		Message: fmt.Sprintf("%s has the cluster id %s, but was registered as %s: it is another cluster.", peer{side: c.Side, address: address}.who(), found, expected),
 		Remedy:  "Correct bootstrapServers; if the cluster was replaced on purpose, register it as a new service and make a new flow.",
-	}
+	})
 }

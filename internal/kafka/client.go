@@ -35,7 +35,7 @@ func (c Cluster) Options(clientID string, log *slog.Logger, hooks ...kgo.Hook) (
 		kgo.ClientID(clientID),
 		kgo.SoftwareNameAndVersion(softwareName, softwareVersion()),
 		kgo.Dialer(c.dial),
-		kgo.WithLogger(clientLogger{log}),
+		kgo.WithLogger(clientLogger{Redactor{c.Credentials}.Logger(log)}),
 		kgo.RequestTimeoutOverhead(requestOverhead),
 		kgo.RetryTimeout(retryTimeout),
 		kgo.RetryBackoffFn(backoff),
@@ -112,7 +112,8 @@ func (h tokenHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.
 }
 
 // clientLogger passes the client library's log on, two levels down: what it
-// warns of is usually a retry, and lasting trouble becomes a condition.
+// warns of is usually a retry, and lasting trouble becomes a condition. log
+// redacts: the library quotes brokers.
 type clientLogger struct{ log *slog.Logger }
 
 // Level implements kgo.Logger.

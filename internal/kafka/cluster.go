@@ -127,14 +127,15 @@ func (Security) GoString() string { return "kafka.Security(redacted)" }
 // the mechanism, TLS on or off. Whether SASL is used at all cannot; see
 // Security.NeedsNewClient.
 type Credentials struct {
-	p      atomic.Pointer[Security]
-	tokens tokenCache
+	p       atomic.Pointer[Security]
+	tokens  tokenCache
+	secrets secrets // current and recent, for Redact
 }
 
 // NewCredentials returns credentials that hold s.
 func NewCredentials(s Security) *Credentials {
 	c := &Credentials{}
-	c.p.Store(&s)
+	c.Set(s)
 	return c
 }
 
@@ -142,7 +143,10 @@ func NewCredentials(s Security) *Credentials {
 func (c *Credentials) Get() Security { return *c.p.Load() }
 
 // Set replaces the value for connections opened from now on.
-func (c *Credentials) Set(s Security) { c.p.Store(&s) }
+func (c *Credentials) Set(s Security) {
+	c.secrets.use(s) // before a connection can send them
+	c.p.Store(&s)
+}
 
 // Cluster is what is needed to connect.
 type Cluster struct {

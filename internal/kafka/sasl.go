@@ -46,6 +46,7 @@ func (c Cluster) login(ctx context.Context, s Security, host string) (sasl.Sessi
 		if err != nil {
 			return nil, nil, err
 		}
+		c.Credentials.secrets.handOut(token)
 		m = oauth.Auth{Token: token}.AsMechanism()
 	default:
 		return nil, nil, fmt.Errorf("unknown SASL mechanism %q", s.SASL.Mechanism)
