@@ -132,7 +132,7 @@ func checkFlowRoutes(ctx context.Context, tx Tx, flow Flow, source, target Servi
 	if err != nil {
 		return err
 	}
-	return checkRoutes(FlowRoute{
+	return checkRoutes(ctx, compareTime, FlowRoute{
 		FlowID: flow.ID, SourceService: source.ID, TargetService: target.ID,
 		SourceCluster: source.KafkaClusterID, TargetCluster: target.KafkaClusterID, SourceAlias: source.Alias,
 		PolicyClass: flow.ReplicationPolicyClass, Separator: flow.ReplicationPolicySeparator,

@@ -1,13 +1,13 @@
 package flows
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/mirrorflow/mirrorflow/internal/javaregex"
 )
 
 // prefix is what the flow puts before a source topic's name.
@@ -23,111 +23,108 @@ func sameCluster(serviceA, serviceB uuid.UUID, clusterA, clusterB string) bool {
 	return serviceA == serviceB || (clusterA != "" && clusterA == clusterB)
 }
 
-// selection is a compiled pair of lists. Entries that are plain names stand
-// apart: two flows can be compared for good by names only, since whether two
-// patterns have a common match among the topics of the future nobody knows.
+// selection is a flow's pair of lists. Names in them stand apart: two flows can be compared for good by names only,
+// since whether two patterns have a common match among the topics of the future nobody knows.
 type selection struct {
-	entries map[string]bool
-	names   []string // plain names among the entries that the excludes leave in
-	topics  []*javaregex.Pattern
-	exclude []*javaregex.Pattern
-	// undecided is a pattern that ran out of time on some name: such lists count as overlapping.
-	undecided string
+	topics, exclude *nameList
+	entries         []string // topics as written
 }
 
-func compileSelection(topics, excludes []string) (*selection, error) {
-	s := &selection{entries: make(map[string]bool, len(topics))}
+// newSelection prepares a route's lists; own tells that they are those of the request.
+func newSelection(e *effort, r FlowRoute, own bool) (*selection, error) {
+	pointer := excludesPointer
+	if !own {
+		pointer = topicsPointer // what is compared with them
+	}
+	s := &selection{entries: r.Topics}
 	var err error
-	if s.exclude, err = compileAll(excludes); err != nil {
+	if s.topics, err = newNameList(e, r.Topics, topicsPointer, own); err != nil {
 		return nil, err
 	}
-	if s.topics, err = compileAll(topics); err != nil {
-		return nil, err
-	}
-	for i, p := range s.topics {
-		s.entries[topics[i]] = true
-		if name, ok := p.Literal(); ok && !s.matchAny(s.exclude, name) {
-			s.names = append(s.names, name)
-		}
-	}
-	return s, nil
-}
-
-func compileAll(list []string) ([]*javaregex.Pattern, error) {
-	out := make([]*javaregex.Pattern, len(list))
-	for i, entry := range list {
-		p, err := javaregex.Compile(entry)
-		if err != nil {
-			return nil, fmt.Errorf("compile pattern %d: %w", i, err)
-		}
-		out[i] = p
-	}
-	return out, nil
-}
-
-func (s *selection) matchAny(list []*javaregex.Pattern, name string) bool {
-	for _, p := range list {
-		ok, err := p.Matches(name)
-		if err != nil {
-			s.undecided = p.String()
-			continue
-		}
-		if ok {
-			return true
-		}
-	}
-	return false
+	s.exclude, err = newNameList(e, r.Excludes, pointer, own)
+	return s, err
 }
 
 // takes tells whether the flow would mirror a topic of this name.
-func (s *selection) takes(name string) bool {
-	return s.matchAny(s.topics, name) && !s.matchAny(s.exclude, name)
+func (s *selection) takes(e *effort, name string) (bool, error) {
+	ok, err := s.topics.selects(e, name)
+	if err != nil || !ok {
+		return false, err
+	}
+	return s.leaves(e, name)
+}
+
+// leaves tells whether the excludes leave a topic of this name in.
+func (s *selection) leaves(e *effort, name string) (bool, error) {
+	out, err := s.exclude.selects(e, name)
+	return !out, err
 }
 
 // overlap finds a topic entry that both flows take, given that both add the
 // same prefix. It answers what they share in words, "" for nothing.
-func (s *selection) overlap(o *selection) string {
-	for _, e := range sortedKeys(s.entries) {
-		if !o.entries[e] {
-			continue
+func (s *selection) overlap(e *effort, o *selection) (string, error) {
+	for _, entry := range s.entries {
+		if err := e.step(topicsPointer); err != nil {
+			return "", err
 		}
-		// A shared plain name that one of them excludes is shared by nobody.
-		if legalTopicName(e) && (!slices.Contains(s.names, e) || !slices.Contains(o.names, e)) {
-			continue
-		}
-		return fmt.Sprintf("both list %q", e)
-	}
-	for _, pair := range [][2]*selection{{s, o}, {o, s}} {
-		for _, name := range pair[0].names {
-			if pair[1].takes(name) {
-				return fmt.Sprintf("both take topic %q", name)
-			}
+		// A shared plain name is a matter of the excludes, too.
+		if _, both := o.topics.index[entry]; both && !legalTopicName(entry) {
+			return fmt.Sprintf("both list %q", entry), nil
 		}
 	}
-	for _, x := range []*selection{s, o} {
-		if x.undecided != "" {
-			return fmt.Sprintf("pattern %q takes too long to be compared", x.undecided)
-		}
+	what, err := s.sharedName(e, o)
+	if err != nil || what != "" {
+		return what, err
 	}
-	return ""
+	return o.sharedName(e, s)
 }
 
-// remoteNames are the names on the target that s is certain to write, given its prefix.
-func (s *selection) remoteNames(prefix string) map[string]bool {
-	m := make(map[string]bool, len(s.names))
-	for _, n := range s.names {
-		m[prefix+n] = true
+// sharedName finds a name in s's list that both flows take.
+func (s *selection) sharedName(e *effort, o *selection) (string, error) {
+	for _, name := range s.topics.names {
+		if err := e.step(topicsPointer); err != nil {
+			return "", err
+		}
+		ok, err := o.takes(e, name)
+		if err == nil && ok {
+			ok, err = s.leaves(e, name)
+		}
+		if err != nil {
+			return "", err
+		}
+		if ok {
+			return fmt.Sprintf("both take topic %q", name), nil
+		}
 	}
-	return m
+	return "", nil
 }
 
-func sortedKeys(m map[string]bool) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// sharedRemote finds a listed name of each that become one remote topic under different prefixes.
+func (s *selection) sharedRemote(e *effort, o *selection, prefix, otherPrefix string) (string, error) {
+	listed := make(map[string]bool, len(o.topics.names))
+	for _, name := range o.topics.names {
+		listed[name] = true
 	}
-	slices.Sort(keys)
-	return keys
+	for _, name := range s.topics.names {
+		if err := e.step(topicsPointer); err != nil {
+			return "", err
+		}
+		other, ok := strings.CutPrefix(prefix+name, otherPrefix)
+		if !ok || !listed[other] {
+			continue
+		}
+		ok, err := s.leaves(e, name)
+		if err == nil && ok {
+			ok, err = o.leaves(e, other)
+		}
+		if err != nil {
+			return "", err
+		}
+		if ok {
+			return fmt.Sprintf("both write topic %q on the target", prefix+name), nil
+		}
+	}
+	return "", nil
 }
 
 // checkRoutes compares a flow that is to be stored with the others of its
@@ -135,21 +132,23 @@ func sortedKeys(m map[string]bool) []string {
 //   - both write to one cluster under one prefix and their lists overlap, or
 //     two plain names become one remote topic;
 //   - identity flows would carry the records back to where they came from,
-//     directly or over other clusters, under lists that overlap.
+//     directly or over other clusters, and it is not certain that their lists are disjoint.
 //
-// What only the topics of the future can tell is left to topic ownership at run time.
-func checkRoutes(flow FlowRoute, others []FlowRoute) error {
-	mine, err := compileSelection(flow.Topics, flow.Excludes)
+// What else only the topics of the future can tell is left to topic ownership at run time.
+// Lists that cannot be compared within the given time are CodeInvalid.
+func checkRoutes(ctx context.Context, limit time.Duration, flow FlowRoute, others []FlowRoute) error {
+	e := &effort{ctx: ctx, until: time.Now().Add(limit)}
+	mine, err := newSelection(e, flow, true)
 	if err != nil {
-		return internal("compare topic lists", err)
+		return err
 	}
 	selections := map[uuid.UUID]*selection{}
 	selectionOf := func(r FlowRoute) (*selection, error) {
 		s, ok := selections[r.FlowID]
 		if !ok {
 			var err error
-			if s, err = compileSelection(r.Topics, r.Excludes); err != nil {
-				return nil, internal("compare topic lists", err)
+			if s, err = newSelection(e, r, false); err != nil {
+				return nil, err
 			}
 			selections[r.FlowID] = s
 		}
@@ -159,21 +158,22 @@ func checkRoutes(flow FlowRoute, others []FlowRoute) error {
 		if o.FlowID == flow.FlowID || !sameCluster(flow.TargetService, o.TargetService, flow.TargetCluster, o.TargetCluster) {
 			continue
 		}
+		prefix, otherPrefix := flow.prefix(), o.prefix()
+		if !strings.HasPrefix(prefix, otherPrefix) && !strings.HasPrefix(otherPrefix, prefix) {
+			continue // no name is under both
+		}
 		theirs, err := selectionOf(o)
 		if err != nil {
 			return err
 		}
 		what := ""
-		if flow.prefix() == o.prefix() {
-			what = mine.overlap(theirs)
+		if prefix == otherPrefix {
+			what, err = mine.overlap(e, theirs)
 		} else {
-			written := theirs.remoteNames(o.prefix())
-			for _, n := range sortedKeys(mine.remoteNames(flow.prefix())) {
-				if written[n] {
-					what = fmt.Sprintf("both write topic %q on the target", n)
-					break
-				}
-			}
+			what, err = mine.sharedRemote(e, theirs, prefix, otherPrefix)
+		}
+		if err != nil {
+			return err
 		}
 		if what != "" {
 			return &Error{Code: CodeConflict, Message: fmt.Sprintf("flow %s writes the same remote topics: %s", o.FlowID, what)}
@@ -182,11 +182,12 @@ func checkRoutes(flow FlowRoute, others []FlowRoute) error {
 	if flow.PolicyClass != IdentityPolicyClass {
 		return nil
 	}
-	return checkLoop(flow, mine, others, selectionOf)
+	return checkLoop(e, flow, mine, others, selectionOf)
 }
 
-// checkLoop follows identity flows from the new flow's target and refuses when they lead to its source.
-func checkLoop(flow FlowRoute, mine *selection, others []FlowRoute, selectionOf func(FlowRoute) (*selection, error)) error {
+// checkLoop follows identity flows from the new flow's target and refuses when they lead to its source, unless one of
+// them is certain to take none of the new flow's topics.
+func checkLoop(e *effort, flow FlowRoute, mine *selection, others []FlowRoute, selectionOf func(FlowRoute) (*selection, error)) error {
 	type node struct {
 		service uuid.UUID
 		cluster string
@@ -202,20 +203,24 @@ func checkLoop(flow FlowRoute, mine *selection, others []FlowRoute, selectionOf 
 				!sameCluster(at.service, o.SourceService, at.cluster, o.SourceCluster) {
 				continue
 			}
+			seen[o.FlowID] = true
 			theirs, err := selectionOf(o)
 			if err != nil {
 				return err
 			}
-			what := mine.overlap(theirs)
+			what, err := mine.mayShare(e, theirs)
+			if err != nil {
+				return err
+			}
 			if what == "" {
 				continue
 			}
-			seen[o.FlowID] = true
 			via := append(slices.Clone(at.via), o.FlowID.String())
 			if sameCluster(o.TargetService, flow.SourceService, o.TargetCluster, flow.SourceCluster) {
 				return &Error{Code: CodeConflict, Message: fmt.Sprintf(
-					"with IdentityReplicationPolicy the records would come back to the source over flow %s for ever: %s",
-					strings.Join(via, ", then flow "), what)}
+					"with IdentityReplicationPolicy the records could come back to the source over flow %s for ever: %s; "+
+						"list only names of topics, with dots written as \\., in one of these flows, and none that another of them takes, "+
+						"or use DefaultReplicationPolicy", strings.Join(via, ", then flow "), what)}
 			}
 			queue = append(queue, node{o.TargetService, o.TargetCluster, via})
 		}
