@@ -13,6 +13,7 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
 	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
 // saveInterval is how often changed positions are stored at least, saveSoonest at most.
@@ -91,6 +92,12 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	redact := kafka.Redactor{cfg.Source.Credentials, cfg.Target.Credentials}
+	cfg.Logger, cfg.Sink = redact.Logger(cfg.Logger), redactingSink{cfg.Sink, redact}
+	if cfg.MayWrite == nil {
+		cfg.MayWrite = func() bool { return true }
+	}
+	cfg.Source.MayWrite, cfg.Target.MayWrite = cfg.MayWrite, cfg.MayWrite
 	t := &Task{
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
 		log:     cfg.Logger.With(slog.String("flow_id", cfg.Identity.FlowID), slog.Int("task", cfg.Identity.Task), slog.Int64("lease_epoch", cfg.Identity.LeaseEpoch), slog.String("source", cfg.SourceAlias), slog.String("target", cfg.TargetAlias)),

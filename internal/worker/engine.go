@@ -11,6 +11,7 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/flows"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
 	"github.com/mirrorflow/mirrorflow/internal/lifecycle"
 )
 
@@ -127,7 +128,7 @@ func (t *task) fault(err error, wait time.Duration) {
 	text := err.Error()
 	var p *panicError
 	if errors.As(err, &p) {
-		t.log.Error("engine panicked", slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
+		t.redactor().Logger(t.log).Error("engine panicked", slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
 		text = "the engine panicked; the worker's log has the stack" // the value may be anything
 	} else {
 		t.log.Error("engine failed", slog.Any("error", err), slog.Duration("restart_in", wait))
@@ -155,6 +156,13 @@ func (t *task) fault(err error, wait time.Duration) {
 			}
 		}
 	})
+}
+
+// redactor knows the secrets of the engine made last.
+func (t *task) redactor() kafka.Redactor {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.redact
 }
 
 // unreadableError says that a specification's secrets cannot be opened.
@@ -204,14 +212,19 @@ func (t *task) start() (Runner, error) {
 		FlowID: t.key.FlowID.String(), Task: t.key.Task, Tasks: spec.Flow.TasksMax, Worker: t.s.id, LeaseEpoch: t.key.Epoch,
 	}
 	cfg.Logger, cfg.Registry, cfg.Sink, cfg.Owners = t.s.log, t.s.registry, sink{t}, owners{t}
+	cfg.MayWrite = t.trusted
 	cfg.Source.Metrics, cfg.Target.Metrics = t.s.kafka, t.s.kafka
+	redact := kafka.Redactor{cfg.Source.Credentials, cfg.Target.Credentials}
+	t.mu.Lock()
+	t.redact = redact
+	t.mu.Unlock()
 	var r Runner
 	err = contained(func() (err error) {
 		r, err = t.s.newRunner(cfg)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, redact.Error(err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,7 +270,8 @@ func (t *task) runEngine(reason string) error {
 	ctx, cutOff := context.WithCancelCause(t.ctx)
 	defer cutOff(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- contained(func() error { return r.Run(ctx) }) }()
+	redact := t.redactor()
+	go func() { ended <- redact.Error(contained(func() error { return r.Run(ctx) })) }()
 	for {
 		select {
 		case err := <-ended:

@@ -184,8 +184,9 @@ func (j *jobs) forgetPositions(ctx context.Context, payload json.RawMessage) (an
 	}
 	cfg := toEngineConfig(p.Spec, s)
 	cfg.Identity.FlowID, cfg.Identity.Tasks, cfg.Identity.Worker = p.Spec.Flow.ID.String(), 1, j.s.id
-	cfg.Logger = j.s.log
-	if err := j.s.forget(ctx, cfg); err != nil {
+	redact := kafka.Redactor{cfg.Source.Credentials, cfg.Target.Credentials}
+	cfg.Logger = redact.Logger(j.s.log)
+	if err := redact.Error(j.s.forget(ctx, cfg)); err != nil {
 		j.s.log.Warn("positions not forgotten", slog.String("flow_id", cfg.Identity.FlowID), slog.Any("error", err))
 		if problem := cfg.Target.Classify(err); problem != nil {
 			return flows.ForgetResult{Message: problem.Message}, "failed", nil //nolint:nilerr // the error is the job's answer

@@ -56,6 +56,8 @@ type task struct {
 	order     order
 	// Credentials of the engine that runs; nil while none does.
 	source, target *kafka.Credentials
+	// redact knows the secrets of the engine made last: what it answers may quote brokers, which may echo.
+	redact kafka.Redactor
 
 	status     flows.TaskStatus // without own conditions
 	own        []flows.Condition
