@@ -355,10 +355,7 @@ func (m *Manager) storeChecked(ctx context.Context, tx Tx, s Service, c clusterC
 ) (Service, error) {
 	s.Status, s.StatusDetail = StatusPending, "no worker has checked the cluster yet"
 	if c.result != nil {
-		if err := applyCheck(&s, *c.result); err != nil && !force {
-			return Service{}, err
-		}
-		if err := refuseSameCluster(ctx, tx, s); err != nil {
+		if err := takeCheck(ctx, tx, &s, *c.result, force); err != nil {
 			return Service{}, err
 		}
 	}
@@ -390,10 +387,7 @@ func (m *Manager) storeChecked(ctx context.Context, tx Tx, s Service, c clusterC
 
 // storeLate writes the result that came at the last moment over the row just written.
 func (m *Manager) storeLate(ctx context.Context, tx Tx, s Service, r CheckServiceResult, c clusterCheck, force bool) (Service, error) {
-	if err := applyCheck(&s, r); err != nil && !force {
-		return Service{}, err
-	}
-	if err := refuseSameCluster(ctx, tx, s); err != nil {
+	if err := takeCheck(ctx, tx, &s, r, force); err != nil {
 		return Service{}, err
 	}
 	stored, err := tx.UpdateService(ctx, s)
@@ -422,6 +416,30 @@ func applyCheck(s *Service, r CheckServiceResult) error {
 		return nil
 	}
 	return &Error{Code: CodeCheckFailed, Message: s.StatusDetail, Err: errors.New(r.Code)}
+}
+
+// takeCheck puts the finding into s, which still has the cluster id that is stored, unless it is to be refused.
+func takeCheck(ctx context.Context, tx Tx, s *Service, r CheckServiceResult, force bool) error {
+	if s.KafkaClusterID != "" && r.KafkaClusterID != "" && r.KafkaClusterID != s.KafkaClusterID {
+		_, used, err := tx.UsesOfService(ctx, s.ID)
+		if err != nil {
+			return err
+		}
+		if len(used) > 0 {
+			return &Error{Code: CodeConflict, Message: AnotherCluster(s.KafkaClusterID, r.KafkaClusterID) + "; it is used by " + named("flow", used)}
+		}
+	}
+	if err := applyCheck(s, r); err != nil && !force {
+		return err
+	}
+	return refuseSameCluster(ctx, tx, *s)
+}
+
+// AnotherCluster says that a service that flows use must not become another cluster: positions and topics of the
+// flows are those of the cluster that they know.
+func AnotherCluster(known, found string) string {
+	return fmt.Sprintf("these servers are Kafka cluster %s, and the service is cluster %s, which cannot change while flows use it: "+
+		"register the new cluster as a service of its own", found, known)
 }
 
 func checkSentence(r CheckServiceResult) string {

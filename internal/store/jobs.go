@@ -124,6 +124,15 @@ func completeCheck(ctx context.Context, q *dbsqlc.Queries, job, service uuid.UUI
 		return fmt.Errorf("read a check's result: %w", err)
 	}
 	status, detail := flows.ServiceStatusOf(result)
+	known, err := q.ClusterInUse(ctx, service)
+	if err != nil {
+		return err
+	}
+	moved := known != "" && result.KafkaClusterID != "" && result.KafkaClusterID != known
+	if moved {
+		status, detail = flows.StatusError, flows.AnotherCluster(known, result.KafkaClusterID)
+		result.KafkaClusterID, result.KafkaVersion = "", ""
+	}
 	changed, err := q.SetServiceChecked(ctx, dbsqlc.SetServiceCheckedParams{
 		ID: service, Status: string(status), StatusDetail: plain(detail),
 		KafkaClusterID: result.KafkaClusterID, KafkaVersion: result.KafkaVersion,
@@ -144,7 +153,7 @@ func completeCheck(ctx context.Context, q *dbsqlc.Queries, job, service uuid.UUI
 			return err
 		}
 	}
-	if result.Step != "" {
+	if result.Step != "" || moved {
 		return q.RetryJob(ctx, job)
 	}
 	return q.DeleteJob(ctx, job)

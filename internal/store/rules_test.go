@@ -237,7 +237,7 @@ func TestUpdatingAServiceChecksItsConnectionAgain(t *testing.T) {
 	var seen []flows.CheckServicePayload
 	stop := w.answerChecks(func(p flows.CheckServicePayload) flows.CheckServiceResult {
 		seen = append(seen, p)
-		return fine(p)
+		return flows.CheckServiceResult{KafkaClusterID: "A", KafkaVersion: "3.9"}
 	})
 	password := "p1"
 	in = inputOf(p.source)
@@ -271,16 +271,77 @@ func TestUpdatingAServiceChecksItsConnectionAgain(t *testing.T) {
 	plain, err := m.UpdateService(ctx, w.project, p.source.ID, in, flows.AnyRevision, false)
 	require.NoError(t, err)
 	require.Empty(t, plain.Sealed)
-	require.Equal(t, "cluster-of-elsewhere:9092", plain.KafkaClusterID)
+	require.Equal(t, "A", plain.KafkaClusterID)
+	require.Equal(t, "3.9", plain.KafkaVersion)
 
-	in.BootstrapServers = []string{"dst.kafka-b:9092"}
 	stop()
-	defer w.answerChecks(func(flows.CheckServicePayload) flows.CheckServiceResult {
-		return flows.CheckServiceResult{KafkaClusterID: "B"}
-	})()
-	_, err = m.UpdateService(ctx, w.project, p.source.ID, in, flows.AnyRevision, false)
+}
+
+func TestAServiceThatFlowsUseStaysItsCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pair()
+	f := p.flow("x")
+	ctx, m := t.Context(), w.manager
+	broken := refused(flows.CheckServicePayload{})
+	broken.KafkaClusterID = "Z"
+	results := map[string]flows.CheckServiceResult{
+		"target:1": {KafkaClusterID: "B"}, "another:1": {KafkaClusterID: "Z"}, "broken:1": broken, "same:1": {KafkaClusterID: "A"},
+	}
+	stop := w.answerChecks(func(p flows.CheckServicePayload) flows.CheckServiceResult { return results[p.BootstrapServers[0]] })
+	move := func(s flows.Service, server string, force bool) (flows.Service, error) {
+		in := inputOf(s)
+		in.BootstrapServers = []string{server}
+		return m.UpdateService(ctx, w.project, s.ID, in, flows.AnyRevision, force)
+	}
+	for _, server := range []string{"target:1", "another:1", "broken:1"} {
+		for _, force := range []bool{false, true} {
+			_, err := move(p.source, server, force)
+			requireCode(t, flows.CodeConflict, err)
+			require.ErrorContains(t, err, f.ID.String())
+			require.ErrorContains(t, err, "as a service of its own")
+		}
+	}
+	got, err := m.GetService(ctx, w.project, p.source.ID)
+	require.NoError(t, err)
+	require.Equal(t, p.source, got)
+	_, err = move(p.source, "same:1", false)
+	require.NoError(t, err)
+	free, err := move(w.kafka("free", "F"), "another:1", false)
+	require.NoError(t, err, "nobody relies on it")
+	require.Equal(t, "Z", free.KafkaClusterID)
+
+	unknown := w.kafka("unknown", "")
+	in := p.input("y")
+	in.SourceIntegration = w.integration(unknown, p.mm).ID
+	g, err := m.CreateFlow(ctx, w.project, in)
+	require.NoError(t, err)
+	_, err = move(unknown, "target:1", true)
 	requireCode(t, flows.CodeConflict, err)
-	require.ErrorContains(t, err, f.ID.String())
+	require.ErrorContains(t, err, g.ID.String())
+	learnt, err := move(unknown, "another:1", false)
+	require.NoError(t, err, "what is not known may be learnt")
+	require.Equal(t, "Z", learnt.KafkaClusterID)
+	stop()
+
+	// Found after the change was accepted, since no worker was there.
+	pending, err := func() (flows.Service, error) {
+		in := inputOf(p.source)
+		in.BootstrapServers = []string{"later:1"}
+		return w.managerWith(time.Millisecond).UpdateService(ctx, w.project, p.source.ID, in, flows.AnyRevision, false)
+	}()
+	require.NoError(t, err)
+	require.Equal(t, flows.StatusPending, pending.Status)
+	defer w.answerChecks(func(flows.CheckServicePayload) flows.CheckServiceResult {
+		return flows.CheckServiceResult{KafkaClusterID: "Z", KafkaVersion: "4.0"}
+	})()
+	until(t, "the service is in error", func() bool {
+		got, err = m.GetService(ctx, w.project, p.source.ID)
+		require.NoError(t, err)
+		return got.Status == flows.StatusError
+	})
+	require.Contains(t, got.StatusDetail, "as a service of its own")
+	require.Equal(t, "A", got.KafkaClusterID)
 }
 
 func TestAFailedCheckLeavesTheServiceAsItWas(t *testing.T) {

@@ -11,6 +11,19 @@ import (
 	"github.com/google/uuid"
 )
 
+const clusterInUse = `-- name: ClusterInUse :one
+SELECT COALESCE(max(s.kafka_cluster_id), '')::text FROM services s
+WHERE s.id = $1 AND EXISTS (SELECT FROM flows f WHERE f.source_service_id = s.id OR f.target_service_id = s.id)
+`
+
+// The cluster id that flows with an end at the service rely on; ” when nobody does.
+func (q *Queries) ClusterInUse(ctx context.Context, id uuid.UUID) (string, error) {
+	row := q.db.QueryRow(ctx, clusterInUse, id)
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const deleteService = `-- name: DeleteService :execrows
 DELETE FROM services WHERE project_id = $1 AND id = $2
 `

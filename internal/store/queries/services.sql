@@ -33,6 +33,11 @@ RETURNING *;
 -- name: DeleteService :execrows
 DELETE FROM services WHERE project_id = @project_id AND id = @id;
 
+-- name: ClusterInUse :one
+-- The cluster id that flows with an end at the service rely on; '' when nobody does.
+SELECT COALESCE(max(s.kafka_cluster_id), '')::text FROM services s
+WHERE s.id = @id AND EXISTS (SELECT FROM flows f WHERE f.source_service_id = s.id OR f.target_service_id = s.id);
+
 -- name: SetServiceChecked :execrows
 -- What a later check found. An unchanged finding is no change: repeated failures must not
 -- make every reader's ETag stale.
