@@ -52,6 +52,10 @@ type Config struct {
 	MirrorTopicConfigs                           bool // topicConfigSyncMode: mirror
 	ConfigPropertiesExclude                      []string
 
+	// MayWrite is asked right before anything is written to either cluster; false: the task may be somebody else's by now,
+	// though nobody has said so yet (a process that stood still). It is called often and must not block; nil: always true.
+	MayWrite func() bool
+
 	Logger   *slog.Logger
 	Registry prometheus.Registerer // metrics of this task; labels bounded
 	Sink     Sink

@@ -230,24 +230,30 @@ func (o observer) Stopped(tp mirror.TP, s mirror.Stop) {
 // translate maps a committed source offset of a partition to the target. ok is false when the partition is not mirrored
 // by the flow, or nothing is known of it yet. Partitions of other tasks are answered from what they stored.
 func (t *Task) translate(topic string, partition int32, upstream int64) (mm2.Translation, bool) {
+	tr, _, ok := t.translateTo(topic, partition, upstream)
+	return tr, ok
+}
+
+// translateTo is translate with the id of the target's topic that the answer belongs to; zero where it is not known.
+func (t *Task) translateTo(topic string, partition int32, upstream int64) (tr mm2.Translation, id [16]byte, ok bool) {
 	if p := t.parts.get(mirror.TP{Topic: topic, Partition: partition}); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.position < 0 || p.offsets == nil {
-			return mm2.Translation{}, false
+			return mm2.Translation{}, id, false
 		}
 		tr := p.offsets.Translate(upstream, p.position)
 		if first, _, ok := p.offsets.First(); ok && tr.Reason == mm2.BeforeFirst && p.logStart >= 0 && first <= p.logStart {
 			// What stood before the copy's beginning is gone on the source too: the group misses nothing by starting there.
 			tr = mm2.Translation{OK: true, Exact: true, Offset: tr.Offset}
 		}
-		return tr, true
+		return tr, p.targetTopicID, true
 	}
 	e, ok := t.entryOf(topic, partition)
 	if !ok || e.Map == nil || taskOf(topic, partition, t.cfg.Identity.Tasks) == t.cfg.Identity.Task {
-		return mm2.Translation{}, false
+		return mm2.Translation{}, id, false
 	}
-	return e.Map.Translate(upstream, e.Position), true
+	return e.Map.Translate(upstream, e.Position), e.TargetTopicID, true
 }
 
 func (p *partition) String() string { return fmt.Sprintf("%s-%d", p.tp.Topic, p.tp.Partition) }

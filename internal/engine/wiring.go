@@ -154,6 +154,7 @@ func defaultRooms() rooms {
 				Source: t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
 				ClientID: fmt.Sprintf("%s->%s|%s-%d", t.cfg.SourceAlias, t.cfg.TargetAlias, t.cfg.Identity.FlowID, t.cfg.Identity.Task),
 				Logger:   t.log, Registry: t.cfg.Registry, Observer: observer{t},
+				MayWrite: t.cfg.MayWrite,
 			})
 		},
 		store:  openStore,
@@ -166,7 +167,7 @@ func openStore(t *Task) (store, error) {
 	return state.Open(state.Config{
 		Target: t.cfg.Target, ClientID: t.clientID("state"), SourceAlias: t.cfg.SourceAlias,
 		Flow: t.cfg.Identity.FlowID, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
-		ReplicationFactor: t.cfg.ReplicationFactor, MM2Positions: true, Logger: t.log,
+		ReplicationFactor: t.cfg.ReplicationFactor, MM2Positions: true, MayWrite: t.cfg.MayWrite, Logger: t.log,
 		RemoteTopic: func(source string) string { return t.policy.FormatRemoteTopic(t.cfg.SourceAlias, source) },
 	})
 }
@@ -263,7 +264,7 @@ func (t *Task) groups() (*groups.Room, error) {
 			v, err := t.topicFilter.Match(topic)
 			return err == nil && v.Passes
 		},
-		Translator: translator{t}, SyncGroupOffsets: t.cfg.SyncGroupOffsets, SyncInterval: t.cfg.SyncInterval,
+		Translator: translator{t}, MayWrite: t.cfg.MayWrite, SyncGroupOffsets: t.cfg.SyncGroupOffsets, SyncInterval: t.cfg.SyncInterval,
 		CheckpointInterval: t.cfg.EmitCheckpointsInterval, RefreshInterval: t.cfg.RefreshGroupsInterval,
 		ReplicationFactor: t.cfg.ReplicationFactor, Board: t.board, Logger: t.log,
 	})
@@ -277,13 +278,13 @@ func (t *Task) groups() (*groups.Room, error) {
 type translator struct{ t *Task }
 
 // Translate implements groups.Translator.
-func (tr translator) Translate(topic string, partition int32, offset int64) (target int64, exact bool, bound int64, ok bool, reason string) {
-	got, ok := tr.t.translate(topic, partition, offset)
+func (tr translator) Translate(topic string, partition int32, offset int64) (to groups.Translation, ok bool, reason string) {
+	got, id, ok := tr.t.translateTo(topic, partition, offset)
 	switch {
 	case !ok:
-		return 0, false, 0, false, "the partition is not mirrored yet"
+		return groups.Translation{}, false, "the partition is not mirrored yet"
 	case !got.OK:
-		return 0, false, 0, false, string(got.Reason)
+		return groups.Translation{}, false, string(got.Reason)
 	}
-	return got.Offset, got.Exact, got.Bound, true, ""
+	return groups.Translation{Target: got.Offset, Exact: got.Exact, Bound: got.Bound, TopicID: id}, true, ""
 }

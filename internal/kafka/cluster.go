@@ -156,6 +156,9 @@ type Cluster struct {
 	Credentials      *Credentials
 	// Metrics counts what the clients of this cluster do, under Side; nil: nothing is counted.
 	Metrics *Metrics
+	// MayWrite, if set, is asked before each write to a connection; after a false the connection fails and nothing of a
+	// request that was not sent whole is done by a broker. What the operating system has taken already is on its way.
+	MayWrite func() bool
 }
 
 // ProblemCode is the part of a condition code after SOURCE_ or TARGET_.

@@ -73,6 +73,9 @@ func (c Cluster) open(ctx context.Context, network, address string, s Security, 
 		}
 		return nil, &stepError{step, p, err}
 	}
+	if c.MayWrite != nil {
+		raw = gatedConn{raw, c.MayWrite}
+	}
 	if !s.UsesTLS() {
 		return raw, nil
 	}
@@ -89,6 +92,24 @@ func (c Cluster) open(ctx context.Context, network, address string, s Security, 
 		return nil, &stepError{StepTLS, p, err}
 	}
 	return conn, nil
+}
+
+// ErrMayNotWrite is the error of a connection on which nothing may be written any more (Cluster.MayWrite).
+var ErrMayNotWrite = errors.New("kafka: nothing may be written to the cluster any more")
+
+// gatedConn asks before each write. Asking before a request is not enough: it may wait behind others, or for a connection,
+// while the whole process stands still.
+type gatedConn struct {
+	net.Conn
+	may func() bool
+}
+
+// Write implements net.Conn.
+func (c gatedConn) Write(b []byte) (int, error) {
+	if !c.may() {
+		return 0, ErrMayNotWrite
+	}
+	return c.Conn.Write(b)
 }
 
 // errPEM is wrapped by errors about certificates and keys of the configuration.

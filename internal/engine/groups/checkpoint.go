@@ -37,7 +37,7 @@ func (r *Room) checkpointLoop(ctx context.Context) error {
 }
 
 // checkpointRound writes one checkpoint for each group and partition whose translation is more recent than the last one
-// written, by MM2's rule.
+// written (isDue).
 func (r *Room) checkpointRound(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -52,6 +52,9 @@ func (r *Room) checkpointRound(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+	if !r.cfg.MayWrite() {
+		return errNotAllowed
+	}
 	for i, result := range r.cfg.Target.ProduceSync(ctx, records...) {
 		if result.Err != nil {
 			err = result.Err
@@ -210,7 +213,7 @@ func (r *Room) dueCheckpoints() (due []mm2.Checkpoint, records []*kgo.Record, er
 	now := r.cfg.Now()
 	plan := r.checkpointCandidates()
 	for _, c := range plan {
-		if !r.checkpoints.ShouldEmit(c) {
+		if !r.isDue(c) {
 			continue
 		}
 		key, keyErr := c.Key()
@@ -219,29 +222,47 @@ func (r *Room) dueCheckpoints() (due []mm2.Checkpoint, records []*kgo.Record, er
 			r.groupFailed(c.Group, phaseCheckpoint, "The checkpoint of the group %s does not fit MM2's format: a name or its metadata has more than 32767 bytes.", err, "Shorten the metadata that the consumers commit.")
 			continue
 		}
-		due = append(due, c)
+		due = append(due, c.Checkpoint)
 		records = append(records, &kgo.Record{Topic: r.topic(), Partition: 0, Key: key, Value: value, Timestamp: now})
 	}
 	return due, records, nil
 }
 
-func (r *Room) checkpointCandidates() []mm2.Checkpoint {
+// candidate is a checkpoint that says where a group is now.
+type candidate struct {
+	mm2.Checkpoint
+	exact bool
+}
+
+// isDue tells whether a candidate is to be written. MM2's rule, by which a checkpoint goes back only with the source's
+// group, compares offsets of two topics when the target's was made anew, and would leave the old one's standing for ever.
+// An exact translation goes back for one of these two reasons only, so it is right whatever was written before; an inexact
+// one may just know less, and follows the rule.
+func (r *Room) isDue(c candidate) bool {
+	if r.checkpoints.ShouldEmit(c.Checkpoint) {
+		return true
+	}
+	last, ok := r.checkpoints.Get(c.Group, c.TopicPartition())
+	return ok && c.exact && c.Upstream >= 0 && c.Downstream >= 0 && c.Downstream != last.Downstream
+}
+
+func (r *Room) checkpointCandidates() []candidate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []mm2.Checkpoint
+	var all []candidate
 	for name, g := range r.kept {
 		if g.err != nil {
 			continue
 		}
 		for tp, c := range g.commits {
-			target, _, _, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
-			if !ok || target < 0 {
+			tr, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
+			if !ok || tr.Target < 0 {
 				continue
 			}
 			on := r.targetPartition(tp)
-			all = append(all, mm2.Checkpoint{
-				Group: name, Topic: on.Topic, Partition: on.Partition, Upstream: c.offset, Downstream: target, Metadata: c.metadata,
-			})
+			all = append(all, candidate{mm2.Checkpoint{
+				Group: name, Topic: on.Topic, Partition: on.Partition, Upstream: c.offset, Downstream: tr.Target, Metadata: c.metadata,
+			}, tr.Exact})
 		}
 	}
 	return all

@@ -15,9 +15,20 @@ import (
 // Translator maps committed offsets. It is called often and must not block on I/O for long; it is safe for concurrent use.
 type Translator interface {
 	// Translate maps a committed offset (the next record to read) of a source partition to the target's partition of the
-	// same number. ok is false when there is no mapping, and reason then says why in words for people. target never lies
-	// above what the target acknowledged; exact is false when it lies below the true place, by at most bound records.
-	Translate(sourceTopic string, partition int32, offset int64) (target int64, exact bool, bound int64, ok bool, reason string)
+	// same number. ok is false when there is no mapping, and reason then says why in words for people.
+	Translate(sourceTopic string, partition int32, offset int64) (tr Translation, ok bool, reason string)
+}
+
+// Translation is where a committed offset lies on the target.
+type Translation struct {
+	// Target never lies above what the target acknowledged.
+	Target int64
+	// Exact is false when Target lies below the true place, by at most Bound records.
+	Exact bool
+	Bound int64
+	// TopicID is the id of the topic on the target that Target belongs to: it says nothing of a topic made anew under the
+	// same name. Zero where it is not known, as on brokers before 2.8.
+	TopicID [16]byte
 }
 
 // Config describes the group work of one flow. All members are required unless it says otherwise.
@@ -32,6 +43,9 @@ type Config struct {
 	// TopicFilter tells whether the flow's lists accept a source topic; offsets on others are ignored.
 	TopicFilter func(sourceTopic string) bool
 	Translator  Translator
+
+	// MayWrite is asked right before group offsets or checkpoints are sent; false: not now. Default: always.
+	MayWrite func() bool
 
 	// SyncGroupOffsets: commit on the target (sync.group.offsets.enabled). Checkpoints are written all the same.
 	SyncGroupOffsets bool
@@ -64,6 +78,9 @@ func (c *Config) validate() error {
 	need(c.RefreshInterval > 0, "RefreshInterval must be positive")
 	need(c.Board != nil && c.Logger != nil, "Board and Logger are required")
 	need(c.Target == nil || kafka.PartitionsManually(c.Target), "Target must have the manual partitioner")
+	if c.MayWrite == nil {
+		c.MayWrite = func() bool { return true }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

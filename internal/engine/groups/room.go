@@ -134,10 +134,10 @@ func (r *Room) Groups() []report.Group {
 		shown := report.Group{Group: g.name, State: g.state}
 		for tp, c := range g.commits {
 			o := report.GroupOffset{Topic: tp.topic, Partition: tp.id, SourceOffset: c.offset, TargetOffset: -1}
-			target, exact, bound, ok, reason := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
+			tr, ok, reason := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
 			if ok {
-				o.TargetOffset, o.Exact, o.Bound = target, exact, bound
-				if s, was := r.settled[g.name][tp]; was && s.ahead > target {
+				o.TargetOffset, o.Exact, o.Bound = tr.Target, tr.Exact, tr.Bound
+				if s, was := r.settled[g.name][tp]; was && s.ahead > tr.Target {
 					reason = aheadReason(s.ahead)
 				}
 			}
@@ -218,8 +218,8 @@ func (r *Room) syncDue(now time.Time) bool {
 			if seen && was.exact {
 				continue
 			}
-			target, exact, _, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
-			if ok && (!seen || exact && target > was.target) {
+			tr, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
+			if ok && (!seen || tr.Exact && tr.Target > was.target) {
 				return true
 			}
 		}

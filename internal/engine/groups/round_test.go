@@ -94,7 +94,7 @@ func TestRoundsBeginWithOtherGroupsEachTime(t *testing.T) {
 // bursting panics when it is asked.
 type bursting struct{}
 
-func (bursting) Translate(string, int32, int64) (int64, bool, int64, bool, string) { panic("oh") }
+func (bursting) Translate(string, int32, int64) (Translation, bool, string) { panic("oh") }
 
 func TestAPanicEndsTheRoomAndNotTheProcess(t *testing.T) {
 	t.Parallel()

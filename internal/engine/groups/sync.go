@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -17,6 +18,7 @@ type want struct {
 	source   partition
 	offset   int64 // on the target
 	exact    bool
+	topicID  [16]byte // Translation.TopicID
 	metadata string
 }
 
@@ -50,11 +52,11 @@ func (r *Room) translate() map[string]wants {
 		}
 		ws := wants{}
 		for tp, c := range g.commits {
-			target, exact, _, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
-			if !ok || target < 0 {
+			tr, ok, _ := r.cfg.Translator.Translate(tp.topic, tp.id, c.offset)
+			if !ok || tr.Target < 0 {
 				continue
 			}
-			ws[r.targetPartition(tp)] = want{tp, target, exact, c.metadata}
+			ws[r.targetPartition(tp)] = want{tp, tr.Target, tr.Exact, tr.TopicID, c.metadata}
 		}
 		if len(ws) > 0 {
 			plan[name] = ws
@@ -179,7 +181,8 @@ func (r *Room) writeFailed(name, format string, err error) error {
 	return fmt.Errorf("group %s on the target: %w", name, err)
 }
 
-// commitAll commits group by group, several at a time.
+// commitAll commits group by group, several at a time. What belongs to a topic that was made anew since is left out, and
+// due again soon: committed, it would point into the new topic, and not go back any more.
 func (r *Room) commitAll(ctx context.Context, commits map[string]wants) error {
 	if len(commits) == 0 {
 		return nil
@@ -188,6 +191,23 @@ func (r *Room) commitAll(ctx context.Context, commits map[string]wants) error {
 	if err != nil {
 		r.clusterFailed("target", phaseWrite, "asking for topics", err)
 		return fmt.Errorf("look up target topics: %w", err)
+	}
+	for name, ws := range commits {
+		due, stale := current(ws, ids)
+		if len(stale) == 0 {
+			continue
+		}
+		r.cfg.Logger.Debug("offsets belong to a former life of their topic", slog.String("group", name), slog.Int("partitions", len(stale)))
+		r.undecide(name, stale)
+		if commits[name] = due; len(due) == 0 {
+			delete(commits, name)
+		}
+	}
+	if !r.cfg.MayWrite() {
+		for name, ws := range commits {
+			r.undecide(name, ws)
+		}
+		return errNotAllowed
 	}
 	names := slices.Sorted(maps.Keys(commits))
 	errs := make([]error, len(names))
@@ -199,8 +219,29 @@ func (r *Room) commitAll(ctx context.Context, commits map[string]wants) error {
 	return errors.Join(errs...)
 }
 
+// errNotAllowed says that nothing may be written now (Config.MayWrite).
+var errNotAllowed = errors.New("groups: nothing may be written now")
+
+// current parts offsets into those whose topic on the target is the one that they belong to, and others.
+func current(ws wants, now map[string]topicID) (due, stale wants) {
+	due, stale = wants{}, wants{}
+	for tp, w := range ws {
+		id := now[tp.Topic]
+		if id.missing || w.topicID != id.id && w.topicID != [16]byte{} && id.id != [16]byte{} {
+			stale[tp] = w
+		} else {
+			due[tp] = w
+		}
+	}
+	return due, stale
+}
+
 // commit writes one group's offsets. A partition that fails does not keep the others back.
-func (r *Room) commit(ctx context.Context, name string, ws wants, ids map[string][16]byte) error {
+func (r *Room) commit(ctx context.Context, name string, ws wants, ids map[string]topicID) error {
+	if !r.cfg.MayWrite() {
+		r.undecide(name, ws)
+		return errNotAllowed
+	}
 	failed, err := commitOffsets(ctx, r.cfg.Target, name, ws, ids)
 	if err != nil {
 		r.undecide(name, ws)

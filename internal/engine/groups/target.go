@@ -233,15 +233,21 @@ func (r *Room) targetOffsets(ctx context.Context, names []string) (map[string]ma
 	return have, failed
 }
 
-// topicIDs looks up the ids of the topics in commits; commits to brokers from 4.1 on name topics by id. Topics without
-// one (missing, or a cluster before 2.8) stay at zero.
-func (r *Room) topicIDs(ctx context.Context, commits map[string]wants) (map[string][16]byte, error) {
-	topics := map[string]bool{}
+// topicID is what the target says of a topic. The id is zero in a cluster before 2.8, and where it cannot be told.
+type topicID struct {
+	id [16]byte
+	// missing: it is not there, and was when the offsets were translated.
+	missing bool
+}
+
+// topicIDs looks up the ids of the topics in commits; commits to brokers from 4.1 on name topics by id.
+func (r *Room) topicIDs(ctx context.Context, commits map[string]wants) (map[string]topicID, error) {
+	knownOnce := map[string]bool{}
 	req := kmsg.NewPtrMetadataRequest()
 	for _, ws := range commits {
-		for tp := range ws {
-			if !topics[tp.Topic] {
-				topics[tp.Topic] = true
+		for tp, w := range ws {
+			if _, asked := knownOnce[tp.Topic]; !asked {
+				knownOnce[tp.Topic] = w.topicID != [16]byte{}
 				t := kmsg.NewMetadataRequestTopic()
 				t.Topic = kmsg.StringPtr(tp.Topic)
 				req.Topics = append(req.Topics, t)
@@ -254,17 +260,17 @@ func (r *Room) topicIDs(ctx context.Context, commits map[string]wants) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	ids := make(map[string][16]byte, len(topics))
+	ids := make(map[string]topicID, len(resp.Topics))
 	for _, t := range resp.Topics {
 		if t.Topic != nil {
-			ids[*t.Topic] = t.TopicID
+			ids[*t.Topic] = topicID{t.TopicID, knownOnce[*t.Topic] && t.ErrorCode == kerr.UnknownTopicOrPartition.Code}
 		}
 	}
 	return ids, nil
 }
 
 // commitOffsets commits from outside the group and returns the partitions that failed.
-func commitOffsets(ctx context.Context, client *kgo.Client, name string, ws wants, ids map[string][16]byte) (map[mm2.TopicPartition]error, error) {
+func commitOffsets(ctx context.Context, client *kgo.Client, name string, ws wants, ids map[string]topicID) (map[mm2.TopicPartition]error, error) {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Generation = name, -1
 	at := map[string]int{}
@@ -275,7 +281,7 @@ func commitOffsets(ctx context.Context, client *kgo.Client, name string, ws want
 			i = len(req.Topics)
 			at[tp.Topic] = i
 			t := kmsg.NewOffsetCommitRequestTopic()
-			t.Topic, t.TopicID = tp.Topic, ids[tp.Topic]
+			t.Topic, t.TopicID = tp.Topic, ids[tp.Topic].id
 			byID[t.TopicID] = tp.Topic
 			req.Topics = append(req.Topics, t)
 		}

@@ -44,25 +44,33 @@ type shift struct {
 	mu    sync.Mutex
 	by    map[partition]int64
 	acked map[partition]int64 // next source offset to be acknowledged; absent: all is
+	ids   map[string][16]byte // of the target's topics, by source topic
 }
 
-func (s *shift) Translate(topic string, id int32, offset int64) (int64, bool, int64, bool, string) {
+func (s *shift) Translate(topic string, id int32, offset int64) (Translation, bool, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	by, ok := s.by[partition{topic, id}]
 	if !ok {
-		return 0, false, 0, false, "nothing is mirrored yet"
+		return Translation{}, false, "nothing is mirrored yet"
 	}
 	if acked, ok := s.acked[partition{topic, id}]; ok && offset > acked {
-		return acked + by, false, offset - acked, true, ""
+		return Translation{Target: acked + by, Bound: offset - acked, TopicID: s.ids[topic]}, true, ""
 	}
-	return offset + by, true, 0, true, ""
+	return Translation{Target: offset + by, Exact: true, TopicID: s.ids[topic]}, true, ""
 }
 
 func (s *shift) set(topic string, id int32, by int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by[partition{topic, id}] = by
+}
+
+// belong says that the translations of a topic belong to one of that id on the target.
+func (s *shift) belong(topic string, id [16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids = map[string][16]byte{topic: id}
 }
 
 func (s *shift) ack(topic string, id int32, next int64) {

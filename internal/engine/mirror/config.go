@@ -39,9 +39,11 @@ type Config struct {
 	UnreachableAfter time.Duration
 	// MetadataMaxAge is the age at which the topics' metadata are asked for again; default 10 s.
 	MetadataMaxAge time.Duration
-	Logger         *slog.Logger          // default: discard
-	Registry       prometheus.Registerer // default: no metrics
-	Observer       Observer
+	// MayWrite is asked right before a Produce request is sent; false: not now. It must not block. Default: always.
+	MayWrite func() bool
+	Logger   *slog.Logger          // default: discard
+	Registry prometheus.Registerer // default: no metrics
+	Observer Observer
 }
 
 func (c *Config) setDefaults() error {
@@ -62,6 +64,9 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.MissingGrace, 3*time.Second)
 	setDefault(&c.UnreachableAfter, 2*time.Second)
 	setDefault(&c.MetadataMaxAge, 10*time.Second)
+	if c.MayWrite == nil {
+		c.MayWrite = func() bool { return true }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

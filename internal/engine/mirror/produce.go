@@ -25,6 +25,8 @@ const (
 	// producerStateAge is below producer.id.expiration.ms: brokers age what they know of a producer by the timestamps of its
 	// records, so that behind older ones an exact resend may not be recognised.
 	producerStateAge = 20 * time.Hour
+	// withheldPause is when Config.MayWrite is asked again after it said no.
+	withheldPause = 100 * time.Millisecond
 )
 
 // produceJob is one Produce request to one broker. Its partitions' batches are marked inRequest.
@@ -66,6 +68,10 @@ func (p *RecordPath) produceLoop(ctx context.Context) {
 
 // produceJobs makes requests of what is ready; the lock is held.
 func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJob {
+	if !p.cfg.MayWrite() {
+		p.wakeIn(withheldPause)
+		return nil
+	}
 	open := map[int32]*produceJob{}
 	var jobs []produceJob
 	for i := range p.order {
@@ -238,6 +244,10 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 		rp.Partition, rp.Records = s.tp.Partition, s.batch.encoded
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
 	}
+	if !p.cfg.MayWrite() {
+		p.withhold(j)
+		return
+	}
 	began := time.Now()
 	answer, err := p.target.request(ctx, j.broker, req)
 	resp, ok := answer.(*kmsg.ProduceResponse)
@@ -273,6 +283,21 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 		for _, s := range j.sends {
 			p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
 		}
+	})
+	p.wake()
+}
+
+// withhold takes a request back that was not sent, since nothing may be written now. Its batches stay as they are.
+func (p *RecordPath) withhold(j produceJob) {
+	p.locked(func() {
+		p.target.broker(j.broker).busy--
+		for _, s := range j.sends {
+			s.batch.inRequest = false
+			if s.part.sending == s.batch && s.batch.stale {
+				p.release(s.part)
+			}
+		}
+		p.wakeIn(withheldPause)
 	})
 	p.wake()
 }
@@ -413,7 +438,7 @@ func (p *RecordPath) foreign(t *part, base int64) {
 		return
 	}
 	t.foreignAt = now
-	message := fmt.Sprintf("%d records in partition %d of topic %s on the target were not written by this flow.",
+	message := fmt.Sprintf("%d records in partition %d of topic %s on the target were not written by this run of the flow: another writer, or a request of a former worker that arrived late.",
 		base-t.expect, t.asg.Target.Partition, t.asg.Target.Topic)
 	if base < t.expect {
 		// Truncated, or made anew: brokers before 4.0 do not know by which id we meant it.

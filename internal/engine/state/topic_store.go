@@ -33,6 +33,8 @@ type Config struct {
 	MM2Positions bool
 	// RemoteTopic gives a source topic's name on the target; needed to adopt MM2's positions, which carry source names.
 	RemoteTopic func(source string) string
+	// MayWrite is asked right before records are sent; false: ErrMayNotWrite. Default: always.
+	MayWrite func() bool
 	Logger      *slog.Logger // default: discard
 }
 
@@ -59,6 +61,9 @@ type TopicStore struct {
 	notes notebook
 }
 
+// ErrMayNotWrite is wrapped by errors of a store that may not write now (Config.MayWrite).
+var ErrMayNotWrite = errors.New("state: nothing may be written now")
+
 // holding is what a store knows of a partition's records in the topic.
 type holding struct {
 	found      int64 // the highest generation that was read
@@ -83,6 +88,9 @@ func Open(cfg Config) (*TopicStore, error) {
 	}
 	if cfg.ReplicationFactor == 0 {
 		cfg.ReplicationFactor = -1
+	}
+	if cfg.MayWrite == nil {
+		cfg.MayWrite = func() bool { return true }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -489,6 +497,9 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 // those that it has sent once, since giving them up would break its numbering. They may land later; what is written
 // after them stands behind them. The lock is held.
 func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
+	if len(records) > 0 && !s.cfg.MayWrite() {
+		return fmt.Errorf("write to %s: %w", records[0].Topic, ErrMayNotWrite)
+	}
 	results := make(chan kgo.ProduceResult, len(records))
 	for _, r := range records {
 		s.client.Produce(ctx, r, func(r *kgo.Record, err error) { results <- kgo.ProduceResult{Record: r, Err: err} })
