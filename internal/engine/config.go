@@ -71,9 +71,12 @@ type Sink interface {
 	Event(ctx context.Context, e report.Event) error
 }
 
+// OwnerElsewhere stands for the id of a flow that must not be named, since it is another project's.
+const OwnerElsewhere = "a flow of another project"
+
 // Owners decides which flow writes a remote topic on a Kafka cluster.
 type Owners interface {
-	// Claim answers, for each topic another flow owns, that flow's id.
+	// Claim answers, for each topic another flow owns, that flow's id or OwnerElsewhere.
 	Claim(ctx context.Context, kafkaClusterID string, remoteTopics []string) (denied map[string]string, err error)
 	Release(ctx context.Context, kafkaClusterID string, remoteTopics []string) error
 }

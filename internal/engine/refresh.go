@@ -296,22 +296,30 @@ func (t *Task) claim(ctx context.Context, d topics.Discovery) (wanted []topics.S
 			wanted = append(wanted, s)
 		case no && s.Heartbeats:
 			// Flows of one pair share its heartbeats: one copy is enough, and not having it is no fault.
-			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "mirrored by flow " + owner})
+			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "mirrored by " + ownerWords(owner)})
 		case no && t.leads():
 			owned[s.Topic.Name] = true
 			t.board.Set(report.Condition{
 				Code: report.TopicOwnedByOther, Severity: report.Error, Subject: sub,
-				Message:  fmt.Sprintf("%s is written by flow %s, so %s is not copied by this one", s.Remote, owner, s.Topic.Name),
+				Message:  fmt.Sprintf("%s is written by %s, so %s is not copied by this one", s.Remote, ownerWords(owner), s.Topic.Name),
 				Evidence: map[string]any{"remote_topic": s.Remote, "owner_flow": owner},
 				Remedy:   "take the topic out of one of the two flows",
 			})
-			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "owned by flow " + owner})
+			excluded = append(excluded, report.Excluded{Name: s.Topic.Name, Reason: "owned by " + ownerWords(owner)})
 		}
 	}
 	t.board.ClearWhere(func(c report.Condition) bool {
 		return c.Code == report.TopicOwnedByOther && !owned[c.Subject.Topic] && !unsettled(d, c.Subject.Topic)
 	})
 	return wanted, excluded
+}
+
+// ownerWords names the owner of a topic in a sentence.
+func ownerWords(owner string) string {
+	if owner == OwnerElsewhere {
+		return owner
+	}
+	return "flow " + owner
 }
 
 // unsettled tells whether the last look could not tell what becomes of a source topic: what was known of it stays.

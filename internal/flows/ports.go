@@ -133,7 +133,7 @@ type WorkerStore interface {
 	// RecordEvents stores events of a held task.
 	RecordEvents(ctx context.Context, worker string, key LeaseKey, events []Event) error
 	// ClaimTopics makes the flow the owner of remote topics on a Kafka cluster; the answer maps
-	// each topic that another existing flow owns to that flow's id. Ownership ends when a flow is deleted
+	// each topic that another existing flow owns to that flow's id, uuid.Nil for a flow of another project. Ownership ends when a flow is deleted
 	// or the topic leaves the claim set of its owner (ReleaseTopics).
 	ClaimTopics(ctx context.Context, worker string, key LeaseKey, kafkaClusterID string, remoteTopics []string) (map[string]uuid.UUID, error)
 	ReleaseTopics(ctx context.Context, worker string, key LeaseKey, kafkaClusterID string, remoteTopics []string) error

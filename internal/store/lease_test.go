@@ -465,6 +465,27 @@ func TestTopicsBelongToTheFirstFlowThatClaimsThem(t *testing.T) {
 	require.Empty(t, claim(two, "K", "b"))
 }
 
+func TestAnOwnerOfAnotherProjectIsNotNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mine := w.pair().flow("x")
+	other, err := w.store.CreateProject(t.Context(), "other")
+	require.NoError(t, err)
+	elsewhere := *w
+	elsewhere.project = other.ID
+	theirs := elsewhere.pair().flow("x")
+	keys := map[uuid.UUID]flows.LeaseKey{}
+	for _, l := range w.acquire("w1", 10) {
+		keys[l.FlowID] = l.LeaseKey
+	}
+	denied, err := w.store.ClaimTopics(t.Context(), "w1", keys[theirs.ID], "K", []string{"a"})
+	require.NoError(t, err)
+	require.Empty(t, denied)
+	denied, err = w.store.ClaimTopics(t.Context(), "w1", keys[mine.ID], "K", []string{"a", "b"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]uuid.UUID{"a": uuid.Nil}, denied)
+}
+
 func TestParallelClaimsGiveEveryTopicOneOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

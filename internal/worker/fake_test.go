@@ -232,7 +232,11 @@ func (s *script) ClaimTopics(ctx context.Context, _ string, key flows.LeaseKey, 
 	if err := s.enter(ctx, "claim", key); err != nil {
 		return nil, err
 	}
-	return map[string]uuid.UUID{remote[0]: otherFlow}, nil
+	owned := map[string]uuid.UUID{remote[0]: otherFlow}
+	if len(remote) > 2 {
+		owned[remote[2]] = uuid.Nil
+	}
+	return owned, nil
 }
 
 func (s *script) ReleaseTopics(ctx context.Context, _ string, key flows.LeaseKey, _ string, _ []string) error {

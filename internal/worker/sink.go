@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/mirrorflow/mirrorflow/internal/engine"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/flows"
@@ -89,6 +91,10 @@ func (o owners) Claim(ctx context.Context, kafkaClusterID string, remoteTopics [
 	}
 	denied := make(map[string]string, len(others))
 	for topic, flow := range others {
+		if flow == uuid.Nil {
+			denied[topic] = engine.OwnerElsewhere
+			continue
+		}
 		denied[topic] = flow.String()
 	}
 	return denied, nil

@@ -524,9 +524,9 @@ func TestClaimsNameTheOwningFlow(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		b.lease(nil)
 		b.start()
-		denied, err := b.engine(0).cfg.Owners.Claim(t.Context(), "c", []string{"src.a", "src.b"})
+		denied, err := b.engine(0).cfg.Owners.Claim(t.Context(), "c", []string{"src.a", "src.b", "src.c"})
 		require.NoError(t, err)
-		require.Equal(t, map[string]string{"src.a": otherFlow.String()}, denied)
+		require.Equal(t, map[string]string{"src.a": otherFlow.String(), "src.c": "a flow of another project"}, denied)
 		require.NoError(t, b.engine(0).cfg.Owners.Release(t.Context(), "c", []string{"src.b"}))
 	})
 }

@@ -51,15 +51,19 @@ func (q *Queries) ClaimTopics(ctx context.Context, arg ClaimTopicsParams) ([]str
 }
 
 const foreignTopics = `-- name: ForeignTopics :many
-SELECT topic, flow_id FROM topic_owners
-WHERE kafka_cluster_id = $1 AND topic = ANY ($2::text[]) AND flow_id <> $3
-ORDER BY topic
+SELECT o.topic, (CASE WHEN own.project_id = f.project_id THEN o.flow_id
+                      ELSE '00000000-0000-0000-0000-000000000000' END)::uuid AS flow_id
+FROM topic_owners o
+JOIN flows f ON f.id = o.flow_id
+JOIN flows own ON own.id = $1
+WHERE o.kafka_cluster_id = $2 AND o.topic = ANY ($3::text[]) AND o.flow_id <> $1
+ORDER BY o.topic
 `
 
 type ForeignTopicsParams struct {
+	FlowID         uuid.UUID
 	KafkaClusterID string
 	Topics         []string
-	FlowID         uuid.UUID
 }
 
 type ForeignTopicsRow struct {
@@ -67,8 +71,9 @@ type ForeignTopicsRow struct {
 	FlowID uuid.UUID
 }
 
+// What is another project's stays unnamed: nothing of it is to be seen here.
 func (q *Queries) ForeignTopics(ctx context.Context, arg ForeignTopicsParams) ([]ForeignTopicsRow, error) {
-	rows, err := q.db.Query(ctx, foreignTopics, arg.KafkaClusterID, arg.Topics, arg.FlowID)
+	rows, err := q.db.Query(ctx, foreignTopics, arg.FlowID, arg.KafkaClusterID, arg.Topics)
 	if err != nil {
 		return nil, err
 	}

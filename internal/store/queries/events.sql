@@ -31,9 +31,14 @@ ON CONFLICT (kafka_cluster_id, topic) DO NOTHING
 RETURNING topic;
 
 -- name: ForeignTopics :many
-SELECT topic, flow_id FROM topic_owners
-WHERE kafka_cluster_id = @kafka_cluster_id AND topic = ANY (@topics::text[]) AND flow_id <> @flow_id
-ORDER BY topic;
+-- What is another project's stays unnamed: nothing of it is to be seen here.
+SELECT o.topic, (CASE WHEN own.project_id = f.project_id THEN o.flow_id
+                      ELSE '00000000-0000-0000-0000-000000000000' END)::uuid AS flow_id
+FROM topic_owners o
+JOIN flows f ON f.id = o.flow_id
+JOIN flows own ON own.id = @flow_id
+WHERE o.kafka_cluster_id = @kafka_cluster_id AND o.topic = ANY (@topics::text[]) AND o.flow_id <> @flow_id
+ORDER BY o.topic;
 
 -- name: ReleaseTopics :exec
 DELETE FROM topic_owners
