@@ -178,6 +178,38 @@ func TestB44_AClusterThatTookTheTargetsPlaceGetsNothing(t *testing.T) {
 	require.EqualValues(t, 10, f.sink.status().Topics[0].Partitions[0].Position)
 }
 
+func TestAClusterThatTookTheSourcesPlaceIsNotShownAsUnreachable(t *testing.T) {
+	t.Parallel()
+	w := fakes(t, "placed")
+	topic := w.topic("t")
+	first, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ClusterID("first"), kfake.SeedTopics(1, topic))
+	require.NoError(t, err)
+	defer first.Close()
+	address := first.ListenAddrs()[0]
+	port, err := strconv.Atoi(address[strings.LastIndex(address, ":")+1:])
+	require.NoError(t, err)
+	cfg := settings(w.name, address, w.tgt, topic)
+	cfg.GroupExcludeList, cfg.SyncGroupOffsets = nil, true
+	cfg.Groups = []string{".*"}
+	f := run(t, cfg)
+	f.untilState(report.Running)
+	first.Close()
+	f.untilCondition("SOURCE_UNREACHABLE")
+	// All that work with the source have noticed, those among them that will have nothing to do with its successor.
+	eventually(t, "the path has noticed", func() bool {
+		f.task.source.mu.Lock()
+		defer f.task.source.mu.Unlock()
+		return len(f.task.source.failing) > 1
+	})
+	other, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ClusterID("other"))
+	require.NoError(t, err)
+	defer other.Close()
+	f.untilCondition("SOURCE_CLUSTER_CHANGED")
+	f.until("only the change is shown", func(st report.Status) bool {
+		return condition(st, "SOURCE_CLUSTER_CHANGED") != nil && condition(st, "SOURCE_UNREACHABLE") == nil
+	})
+}
+
 func TestAStopDoesNotWaitForATargetThatIsAway(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {

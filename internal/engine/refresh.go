@@ -94,6 +94,8 @@ func (t *Task) refresh(ctx context.Context) bool {
 	t.footing.set(right)
 	if !right {
 		t.halt(ctx)
+		t.source.withdrawn()
+		t.target.withdrawn()
 		return false
 	}
 	t.reportSelection(d)

@@ -84,6 +84,18 @@ func (s *side) ok(origin string) {
 	}
 }
 
+// withdrawn says that the cluster answers and that nobody works with it any more: whoever failed before will not say that
+// it works again. Who fails all the same says so anew.
+func (s *side) withdrawn() {
+	s.mu.Lock()
+	over := len(s.failing) > 0
+	clear(s.failing)
+	s.mu.Unlock()
+	if over {
+		signal(s.wake)
+	}
+}
+
 // current is what fails now and since when something does; nil when all is well.
 func (s *side) current() (since time.Time, err error) {
 	s.mu.Lock()
@@ -121,9 +133,13 @@ func (s *side) watch(ctx context.Context) {
 		}
 		if p == nil {
 			// The check goes through, and still somebody fails: shown only when it lasts, it may be a moment's trouble.
-			// A refusal of one request is for the room that sent it to show.
+			// A refusal of one request is for the room that sent it to show; who refuses is there.
 			var refusal *kerr.Error
-			if time.Since(since) < diagnoseInterval || errors.As(err, &refusal) {
+			refused := errors.As(err, &refusal)
+			if refused {
+				s.clear("")
+			}
+			if refused || time.Since(since) < diagnoseInterval {
 				s.log.Debug("requests fail though the cluster answers", slog.Any("error", err))
 				continue
 			}
