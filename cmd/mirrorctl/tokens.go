@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -173,13 +174,21 @@ func (statusCmd) flows(a *app, db *store.Store, w *tabwriter.Writer, p flows.Pro
 				return err
 			}
 			st := flows.MergeStatus(tasks)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", p.Name, f.ID, st.State, st.Since.UTC().Format(time.RFC3339),
-				st.RecordLag, workers(st.Tasks), codes(st.Conditions))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, f.ID, st.State, st.Since.UTC().Format(time.RFC3339),
+				recordLag(st.RecordLag), workers(st.Tasks), codes(st.Conditions))
 		}
 		if len(list) < page {
 			return nil
 		}
 	}
+}
+
+// recordLag prints a lag, "?" for one that is not known.
+func recordLag(lag *int64) string {
+	if lag == nil {
+		return "?"
+	}
+	return strconv.FormatInt(*lag, 10)
 }
 
 func workers(tasks []flows.TaskAssignment) string {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -231,7 +232,7 @@ type condition struct {
 type flowStatus struct {
 	State      string      `json:"state"`
 	ObservedAt time.Time   `json:"observedAt"`
-	RecordLag  int64       `json:"recordLag"`
+	RecordLag  *int64      `json:"recordLag"`
 	Conditions []condition `json:"conditions"`
 	Topics     []struct {
 		Name, RemoteName string
@@ -287,8 +288,12 @@ func (s *system) waitIdle(flow string, d time.Duration) {
 	after := time.Now()
 	wait.For(s.tb, d, "record lag 0", func() error {
 		st := s.status(flow)
-		if st.State != "RUNNING" && st.State != "DEGRADED" || st.RecordLag != 0 || !st.ObservedAt.After(after) || len(st.Topics) == 0 {
-			return fmt.Errorf("state %s, lag %d, %d topics, observed %s, conditions %+v", st.State, st.RecordLag, len(st.Topics), st.ObservedAt, st.Conditions)
+		if st.State != "RUNNING" && st.State != "DEGRADED" || st.RecordLag == nil || *st.RecordLag != 0 || !st.ObservedAt.After(after) || len(st.Topics) == 0 {
+			lag := "unknown"
+			if st.RecordLag != nil {
+				lag = strconv.FormatInt(*st.RecordLag, 10)
+			}
+			return fmt.Errorf("state %s, lag %s, %d topics, observed %s, conditions %+v", st.State, lag, len(st.Topics), st.ObservedAt, st.Conditions)
 		}
 		return nil
 	})

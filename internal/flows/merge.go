@@ -43,12 +43,14 @@ func MergeStatus(t FlowTasks) FlowStatus {
 	out.ObservedAt = cmp.Or(m.observed, t.Now)
 	out.Conditions = mergeConditions(out.Conditions)
 	sortTopics(out.Topics)
-	for _, topic := range out.Topics {
-		for _, p := range topic.Partitions {
-			if p.RecordLag > 0 {
-				out.RecordLag += p.RecordLag
+	if held > 0 && m.waiting == 0 && !m.blind {
+		lag := int64(0)
+		for _, topic := range out.Topics {
+			for _, p := range topic.Partitions {
+				lag += max(0, p.RecordLag)
 			}
 		}
+		out.RecordLag = &lag
 	}
 	sortGroups(out.Groups)
 	slices.SortFunc(out.ExcludedTopics, func(a, b ExcludedTopic) int { return cmp.Compare(a.Name, b.Name) })
@@ -74,6 +76,7 @@ func noWorker(t FlowTasks, since time.Time, waiting int) Condition {
 type merger struct {
 	out          FlowStatus
 	states       []TaskStatus // of tasks that are held
+	blind        bool         // the holder of a task has not looked at its partitions
 	waiting      int
 	waitingSince time.Time // the earliest
 	observed     time.Time // the oldest report that counts
@@ -114,12 +117,16 @@ func (m *merger) add(task TaskState) {
 	}
 	m.out.Tasks = append(m.out.Tasks, TaskAssignment{Task: task.Task, Worker: task.Owner, Epoch: task.Epoch})
 	if task.Report == nil || task.ReportEpoch != task.Epoch {
+		m.blind = true
 		m.states = append(m.states, TaskStatus{State: StateStarting, Since: task.Since})
 		m.remember(task)
 		return
 	}
 	r := *task.Report
 	m.states = append(m.states, r)
+	if r.State != StateRunning && r.State != StateDegraded && len(r.Topics) == 0 {
+		m.blind = true // a task that runs and has no topics has none, others do not know theirs
+	}
 	if m.observed.IsZero() || r.ObservedAt.Before(m.observed) {
 		m.observed = r.ObservedAt
 	}

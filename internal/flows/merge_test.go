@@ -70,6 +70,49 @@ func TestStatesOfTasksMakeOneState(t *testing.T) {
 	}
 }
 
+func TestRecordLagIsUnknownUnlessEveryTaskSeesItsPartitions(t *testing.T) {
+	t.Parallel()
+	lag := func(n int64) TopicStatus {
+		return TopicStatus{Name: "z", Partitions: []PartitionStatus{{RecordLag: n, Partition: int32(n)}, {RecordLag: -1, Partition: 99}}}
+	}
+	given := held(1, StateRunning, 5, lag(4))
+	given.Held = false
+	earlier := held(1, StateRunning, 5, lag(4))
+	earlier.ReportEpoch--
+	silent := held(1, StateRunning, 5)
+	silent.Report = nil
+	for _, c := range []struct {
+		name     string
+		disabled bool
+		tasks    []TaskState
+		lag      int64 // -1: not known
+	}{
+		{"every task sees its partitions", false, []TaskState{held(0, StateRunning, 5, lag(3)), held(1, StateDegraded, 5, lag(4))}, 7},
+		{"a task that runs has no partitions", false, []TaskState{held(0, StateRunning, 5, lag(3)), held(1, StateRunning, 5)}, 3},
+		{"nothing is selected", false, []TaskState{held(0, StateRunning, 5)}, 0},
+		{"a task failed after it had looked", false, []TaskState{held(0, StateRunning, 5, lag(3)), held(1, StateFailed, 5, lag(4))}, 7},
+		{"a task failed before it looked", false, []TaskState{held(0, StateRunning, 5, lag(3)), held(1, StateFailed, 5)}, -1},
+		{"a task has not looked yet", false, []TaskState{held(0, StateRunning, 5, lag(3)), held(1, StateStarting, 5)}, -1},
+		{"a task has reported nothing", false, []TaskState{held(0, StateRunning, 5, lag(3)), silent}, -1},
+		{"a task has reported to its last holder only", false, []TaskState{held(0, StateRunning, 5, lag(3)), earlier}, -1},
+		{"a task has no worker", false, []TaskState{held(0, StateRunning, 5, lag(3)), free(1, 5)}, -1},
+		{"a task has lost its worker", false, []TaskState{held(0, StateRunning, 5, lag(3)), given}, -1},
+		{"no task has a worker", false, []TaskState{free(0, 5), free(1, 5)}, -1},
+		{"the flow is disabled", true, []TaskState{given}, -1},
+		{"there is no task", false, nil, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := MergeStatus(FlowTasks{Flow: Flow{Options: Options{Enabled: !c.disabled, TasksMax: 2}}, Tasks: c.tasks, Now: instant})
+			if c.lag < 0 {
+				require.Nil(t, s.RecordLag)
+				return
+			}
+			require.Equal(t, &c.lag, s.RecordLag)
+		})
+	}
+}
+
 func TestReportsOfTasksAreJoined(t *testing.T) {
 	t.Parallel()
 	part := func(n int32, lag int64) PartitionStatus {
@@ -98,7 +141,7 @@ func TestReportsOfTasksAreJoined(t *testing.T) {
 	waiting := part(3, 10)
 	waiting.State = "WAITING"
 	require.Equal(t, []PartitionStatus{part(0, 3), part(1, -1), part(2, 1), waiting}, s.Topics[1].Partitions, "a live report wins")
-	require.EqualValues(t, 3+1+2+10, s.RecordLag)
+	require.Nil(t, s.RecordLag, "nobody looks at the partitions of a task without a worker")
 	var codes []string
 	for _, c := range s.Conditions {
 		codes = append(codes, c.Code)

@@ -112,7 +112,8 @@ type TaskAssignment struct {
 // FlowStatus is the merged view of a flow's tasks.
 type FlowStatus struct {
 	TaskStatus
-	RecordLag int64
+	// RecordLag is nil while it is not known: a task has no holder, or its holder has not looked at any partition yet.
+	RecordLag *int64
 	Tasks     []TaskAssignment
 }
 

@@ -291,7 +291,7 @@ func ToAPIReplication(f flows.Flow) apigen.Replication {
 // ToAPIReplicationStatus converts a flow's status.
 func ToAPIReplicationStatus(s flows.FlowStatus) apigen.ReplicationStatus {
 	return apigen.ReplicationStatus{
-		State: apigen.FlowState(s.State), Since: s.Since.UTC(), ObservedAt: s.ObservedAt.UTC(), RecordLag: s.RecordLag,
+		State: apigen.FlowState(s.State), Since: s.Since.UTC(), ObservedAt: s.ObservedAt.UTC(), RecordLag: nullPointer(s.RecordLag),
 		Conditions: each(s.Conditions, func(c flows.Condition) apigen.Condition {
 			return apigen.Condition{
 				Code: c.Code, Severity: apigen.ConditionSeverity(c.Severity), Since: c.Since.UTC(), Subject: toAPISubject(c.Subject),

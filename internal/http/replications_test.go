@@ -316,12 +316,12 @@ func TestReplicationStatusShowsWhatTheWorkersReported(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	got := e.ok(http.StatusOK, e.do(http.MethodGet, "/replications/"+flowID.String()+"/status", ""))
-	require.JSONEq(t, `{"state":"RUNNING","since":"2026-11-30T22:00:00.123456Z","observedAt":"2026-11-30T22:00:00.123456Z","recordLag":0,
-		"conditions":[],"topics":[],"excludedTopics":[],"groups":[],"tasks":[]}`, text(t, got), "nothing is null")
+	require.JSONEq(t, `{"state":"RUNNING","since":"2026-11-30T22:00:00.123456Z","observedAt":"2026-11-30T22:00:00.123456Z","recordLag":null,
+		"conditions":[],"topics":[],"excludedTopics":[],"groups":[],"tasks":[]}`, text(t, got), "only what is not known is null")
 
-	partition, offset := int32(0), int64(9007199254740993)
+	partition, offset, lag := int32(0), int64(9007199254740993), int64(3)
 	e.api.status = flows.FlowStatus{
-		RecordLag: 3, Tasks: []flows.TaskAssignment{{Task: 0, Worker: "w1", Epoch: 3}},
+		RecordLag: &lag, Tasks: []flows.TaskAssignment{{Task: 0, Worker: "w1", Epoch: 3}},
 		TaskStatus: flows.TaskStatus{
 			State: flows.StateDegraded, Since: epoch, ObservedAt: epoch,
 			Conditions: []flows.Condition{

@@ -551,7 +551,7 @@ func TestStatusFollowsTheLease(t *testing.T) {
 	s = status()
 	require.Equal(t, flows.StateRunning, s.State)
 	require.Equal(t, now, s.ObservedAt)
-	require.EqualValues(t, 7, s.RecordLag)
+	require.EqualValues(t, 7, *s.RecordLag)
 	require.Empty(t, s.Conditions)
 	require.Equal(t, []flows.TaskAssignment{{Task: 0, Worker: "w1", Epoch: 1}}, s.Tasks)
 

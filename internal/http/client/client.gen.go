@@ -1878,13 +1878,13 @@ type ReplicationStatus struct {
 	// ObservedAt When a worker last looked.
 	ObservedAt time.Time `json:"observedAt"`
 
-	// RecordLag Records not mirrored yet.
-	RecordLag      int64            `json:"recordLag"`
-	Conditions     []Condition      `json:"conditions"`
-	Topics         []TopicStatus    `json:"topics"`
-	ExcludedTopics []ExcludedTopic  `json:"excludedTopics"`
-	Groups         []GroupStatus    `json:"groups"`
-	Tasks          []TaskAssignment `json:"tasks"`
+	// RecordLag Records not mirrored yet; null while that is not known, since a task has no worker or has not looked at its partitions.
+	RecordLag      nullable.Nullable[int64] `json:"recordLag"`
+	Conditions     []Condition              `json:"conditions"`
+	Topics         []TopicStatus            `json:"topics"`
+	ExcludedTopics []ExcludedTopic          `json:"excludedTopics"`
+	Groups         []GroupStatus            `json:"groups"`
+	Tasks          []TaskAssignment         `json:"tasks"`
 }
 
 // ReplicationUpdate What GET shows may be sent back as it is.
