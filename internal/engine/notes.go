@@ -29,6 +29,8 @@ type notes interface {
 type store interface {
 	state.Store
 	notes
+	// Check notices that the topics were made anew, and writes again what was lost with them. Called often.
+	Check(ctx context.Context) error
 }
 
 // ledger keeps topics.Ledger in notes. Before settle was called for the first time, facts are held back: topics are made

@@ -64,6 +64,7 @@ func (m *memory) position(remote string, partition int32) int64 {
 }
 
 func (m *memory) Forget(context.Context, []state.Key) error { return nil }
+func (m *memory) Check(context.Context) error               { return nil }
 func (m *memory) Close()                                    {}
 
 func (m *memory) Note(name string) ([]byte, bool) {

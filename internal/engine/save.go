@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
+	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
 // flushTimeout bounds one flush of the offset syncs.
@@ -83,9 +86,16 @@ func (t *Task) save(ctx context.Context) error {
 			took = append(took, u)
 		}
 	}
-	if len(entries) > 0 {
+	began := time.Now()
+	if len(entries) == 0 {
+		err := t.store.Check(ctx)
+		t.stateResult(began, err)
+		if err != nil {
+			return errors.Join(append(bad, fmt.Errorf("look after stored positions: %w", err))...)
+		}
+	} else {
 		err := t.store.Save(ctx, entries)
-		t.stateResult(err)
+		t.stateResult(began, err)
 		if err != nil {
 			t.m.saveErrors.Inc()
 			return errors.Join(append(bad, fmt.Errorf("store positions: %w", err))...)
@@ -147,24 +157,53 @@ func (t *Task) saveUntil(ctx context.Context) error {
 	}
 }
 
-// stateResult keeps STATE_FAILED in step: a refusal of the state topics by the target. Trouble with the connection is the
-// side's.
-func (t *Task) stateResult(err error) {
-	var refusal *kerr.Error
-	switch {
-	case err == nil:
+// stateResult keeps STATE_FAILED in step: with a refusal of the state topics by the target, at once, and with whatever
+// else keeps positions from being stored for longer than stateGrace. Trouble with the connection is the side's, too.
+func (t *Task) stateResult(began time.Time, err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, state.ErrMayNotWrite) || errors.Is(err, kafka.ErrMayNotWrite) {
+		return // we end, or may not write: nothing that the target could help
+	}
+	since := t.stateTrouble.result(began, err)
+	if err == nil {
 		t.target.ok("state")
 		t.board.Clear(report.StateFailed, report.Flow)
-	case errors.As(err, &refusal) && !refusal.Retriable && t.target.cluster.Classify(err) == nil:
-		t.board.Set(report.Condition{
-			Code: report.StateFailed, Severity: report.Error, Subject: report.Flow,
-			Message:  fmt.Sprintf("the topics that hold the positions cannot be used on the target: %s", err),
-			Evidence: map[string]any{"topic": mm2.StateTopic(t.cfg.SourceAlias), "error": refusal.Message},
-			Remedy:   "the message has the target's reason (a replication factor above the number of brokers, a create policy); tried again",
-		})
-	default:
-		t.target.failed("state", err)
+		return
 	}
+	var refusal *kerr.Error
+	refused := errors.As(err, &refusal) && !refusal.Retriable && t.target.cluster.Classify(err) == nil
+	if !refused {
+		t.target.failed("state", err)
+		if time.Since(since) < stateGrace {
+			return
+		}
+	}
+	t.board.Set(report.Condition{
+		Code: report.StateFailed, Severity: report.Error, Subject: report.Flow,
+		Message:  fmt.Sprintf("the topics that hold the positions cannot be used on the target: %s", err),
+		Evidence: map[string]any{"topic": mm2.StateTopic(t.cfg.SourceAlias), "error": kafka.Brief(err)},
+		Remedy:   "the message has the target's reason (a replication factor above the number of brokers, a create policy); tried again. Copying goes on; after a restart what was copied meanwhile is copied again",
+	})
+}
+
+// stateGrace is for how long storing positions may fail before it is told for itself.
+const stateGrace = 5 * time.Second
+
+// streak is since when something fails.
+type streak struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+// result notes an outcome of what was begun at some time and answers since when all outcomes were failures.
+func (s *streak) result(began time.Time, err error) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.since = time.Time{}
+	} else if s.since.IsZero() {
+		s.since = began
+	}
+	return s.since
 }
 
 // errNoMap says that a partition with a position has no offset map, a fault of ours.

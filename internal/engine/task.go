@@ -62,9 +62,11 @@ type Task struct {
 	saving  chan struct{} // held by the one save at a time
 	stored  chan struct{} // positions were stored: offset syncs may follow
 	footing footing
-	kick    chan struct{} // a partition asks for a decision
-	show    chan struct{} // something happened that the status should tell at once
-	outbox  *outbox
+	// stateTrouble is since when the state topics cannot be used.
+	stateTrouble streak
+	kick         chan struct{} // a partition asks for a decision
+	show         chan struct{} // something happened that the status should tell at once
+	outbox       *outbox
 
 	closeMu sync.Mutex
 	closers []func()
@@ -180,8 +182,9 @@ func (t *Task) load(ctx context.Context) error {
 
 // reload reads entries and notes from the target.
 func (t *Task) reload(ctx context.Context) error {
+	began := time.Now()
 	entries, err := t.store.Load(ctx)
-	t.stateResult(err)
+	t.stateResult(began, err)
 	if err != nil {
 		return fmt.Errorf("read state: %w", err)
 	}

@@ -18,6 +18,7 @@ type notebook struct {
 	m  map[string][]byte
 	// fresh are the names written since the last reading began: what it finds of them may be older.
 	fresh map[string]bool
+	own   map[string]bool // written here
 }
 
 // begin says that the topic is being read now.
@@ -48,6 +49,10 @@ func (n *notebook) wrote(name string, value []byte) {
 		n.fresh = map[string]bool{}
 	}
 	n.fresh[name] = true
+	if n.own == nil {
+		n.own = map[string]bool{}
+	}
+	n.own[name] = true
 	setNote(&n.m, name, value)
 }
 
@@ -96,6 +101,9 @@ func (s *TopicStore) Note(name string) (value []byte, ok bool) {
 // SaveNote returns when the target acknowledged the note. A nil value removes it.
 func (s *TopicStore) SaveNote(ctx context.Context, name string, value []byte) error {
 	if err := s.make(ctx); err != nil {
+		return err
+	}
+	if err := s.regain(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()

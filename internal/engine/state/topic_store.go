@@ -35,7 +35,7 @@ type Config struct {
 	RemoteTopic func(source string) string
 	// MayWrite is asked right before records are sent; false: ErrMayNotWrite. Default: always.
 	MayWrite func() bool
-	Logger      *slog.Logger // default: discard
+	Logger   *slog.Logger // default: discard
 }
 
 // TopicStore is the Store on the target's topics. The state topic is made with one partition: all flows of an alias
@@ -57,6 +57,7 @@ type TopicStore struct {
 	mm2Partitions int32
 	made, loaded  bool
 	gone          bool // deleted under us, while the client knew it
+	life          life
 
 	notes notebook
 }
@@ -107,6 +108,7 @@ func Open(cfg Config) (*TopicStore, error) {
 	return &TopicStore{
 		cfg: cfg, topic: mm2.StateTopic(cfg.SourceAlias), offset: mm2.ConnectOffsetsTopic(cfg.SourceAlias), client: client,
 		held: map[Key]*holding{}, mm2: map[Key]int64{}, sources: map[Key]string{},
+		life: life{saved: map[Key]Entry{}},
 	}, nil
 }
 
@@ -118,6 +120,9 @@ func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if err := s.make(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.refill(ctx); err != nil {
 		return nil, err
 	}
 	entries, err := s.loadOwn(ctx)
@@ -133,7 +138,7 @@ func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
 }
 
 // ready makes the topics, and reads ours if that was not done yet: nothing may be written without knowing what stands
-// there.
+// there. What was lost with a topic that was made anew is written again.
 func (s *TopicStore) ready(ctx context.Context) error {
 	if err := s.make(ctx); err != nil {
 		return err
@@ -143,15 +148,17 @@ func (s *TopicStore) ready(ctx context.Context) error {
 	s.mu.Lock()
 	loaded := s.loaded
 	s.mu.Unlock()
-	if loaded {
-		return nil
+	if !loaded {
+		if _, err := s.loadOwn(ctx); err != nil {
+			return err
+		}
 	}
-	_, err := s.loadOwn(ctx)
-	return err
+	return s.refill(ctx)
 }
 
-// make creates the topics that are missing.
+// make creates the topics that are missing, and looks at times whether they are those that it made or found.
 func (s *TopicStore) make(ctx context.Context) error {
+	s.look(ctx)
 	s.mu.Lock()
 	made, gone := s.made, s.gone
 	s.mu.Unlock()
@@ -160,7 +167,9 @@ func (s *TopicStore) make(ctx context.Context) error {
 	}
 	if gone {
 		// The client would look for the topics that it knew for ever.
+		s.mu.Lock() // nobody writes
 		s.client.PurgeTopicsFromProducing(s.topic, s.offset)
+		s.mu.Unlock()
 	}
 	partitions := map[string]int32{s.topic: 1}
 	if s.cfg.MM2Positions {
@@ -171,32 +180,33 @@ func (s *TopicStore) make(ctx context.Context) error {
 			return fmt.Errorf("state: %w", err)
 		}
 	}
-	counts, err := s.partitions(ctx, partitions)
+	counts, ids, err := s.partitions(ctx, partitions)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made, s.gone, s.mm2Partitions = true, false, counts[s.offset]
+	s.life.ids, s.life.looked = ids, time.Now()
 	return nil
 }
 
 // partitions waits until the topics are in the metadata, with a leader for each partition, and counts them. A topic just
 // made may take its time.
-func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (map[string]int32, error) {
+func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (map[string]int32, map[string][16]byte, error) {
 	names := make([]string, 0, len(topics))
 	for t := range topics {
 		names = append(names, t)
 	}
 	for began := time.Now(); ; {
-		counts := map[string]int32{}
+		counts, ids := map[string]int32{}, map[string][16]byte{}
 		details, err := kadm.NewClient(s.client).ListTopics(ctx, names...)
 		if err == nil {
 			err = details.Error()
 		}
 		if err == nil {
 			for _, t := range details {
-				counts[t.Topic] = int32(len(t.Partitions))
+				counts[t.Topic], ids[t.Topic] = int32(len(t.Partitions)), t.ID
 				for _, p := range t.Partitions {
 					if p.Leader < 0 {
 						err = kerr.LeaderNotAvailable
@@ -205,13 +215,13 @@ func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (m
 			}
 		}
 		if err == nil && len(counts) == len(topics) {
-			return counts, nil
+			return counts, ids, nil
 		}
 		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !kerr.IsRetriable(err) || time.Since(began) > 10*time.Second {
-			return nil, fmt.Errorf("state: look for the topics %v: %w", names, err)
+			return nil, nil, fmt.Errorf("state: look for the topics %v: %w", names, err)
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
@@ -364,6 +374,10 @@ func (s *TopicStore) Save(ctx context.Context, entries map[Key]Entry) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	return s.save(ctx, entries)
+}
+
+func (s *TopicStore) save(ctx context.Context, entries map[Key]Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var blocks, heads, rest []*kgo.Record
@@ -433,6 +447,7 @@ func (s *TopicStore) Save(ctx context.Context, entries map[Key]Entry) error {
 	for k, e := range entries {
 		s.held[k].obsolete = map[blockID]bool{}
 		s.sources[k] = e.SourceTopic
+		s.life.saved[k] = e
 		if s.cfg.MM2Positions && e.Position > 0 {
 			s.mm2[k] = e.Position - 1
 		}
@@ -489,6 +504,7 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 		delete(s.held, k)
 		delete(s.mm2, k)
 		delete(s.sources, k)
+		delete(s.life.saved, k)
 	}
 	return nil
 }
@@ -509,7 +525,7 @@ func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
 		case r := <-results:
 			if r.Err != nil {
 				if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
-					s.deleted()
+					s.deleted(r.Record.Topic)
 				}
 				return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
 			}
@@ -518,14 +534,6 @@ func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
 		}
 	}
 	return nil
-}
-
-// deleted notes that a topic was deleted under us: the next call makes it again, and no block is there. The lock is held.
-func (s *TopicStore) deleted() {
-	s.made, s.gone = false, true
-	for _, n := range s.held {
-		n.own, n.obsolete = map[uint64]bool{}, map[blockID]bool{}
-	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {
