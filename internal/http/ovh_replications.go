@@ -157,7 +157,7 @@ func (h *handlers) OvhGetReplication(ctx context.Context, r apigen.OvhGetReplica
 
 // OvhUpdateReplication changes what the body names and keeps the rest, the extended fields included.
 func (h *handlers) OvhUpdateReplication(ctx context.Context, r apigen.OvhUpdateReplicationRequestObject) (apigen.OvhUpdateReplicationResponseObject, error) {
-	f, err := retryStale(func() (none flows.Flow, asked bool, err error) {
+	f, err := retryStale(ctx, func() (none flows.Flow, asked bool, err error) {
 		stored, err := h.flow(ctx, r.ClusterId, r.ReplicationId)
 		if err != nil {
 			return none, true, err

@@ -117,7 +117,7 @@ func (h *handlers) OvhGetMirrorMaker(ctx context.Context, r apigen.OvhGetMirrorM
 
 // OvhUpdateMirrorMaker changes what the body names and keeps the rest.
 func (h *handlers) OvhUpdateMirrorMaker(ctx context.Context, r apigen.OvhUpdateMirrorMakerRequestObject) (apigen.OvhUpdateMirrorMakerResponseObject, error) {
-	s, err := retryStale(func() (out flows.Service, asked bool, err error) {
+	s, err := retryStale(ctx, func() (out flows.Service, asked bool, err error) {
 		stored, err := h.service(ctx, r.ClusterId, flows.EngineKafkaMirrorMaker)
 		if err != nil {
 			return out, true, err

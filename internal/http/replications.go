@@ -67,7 +67,7 @@ func (h *handlers) UpdateReplication(ctx context.Context, r apigen.UpdateReplica
 func (h *handlers) PatchReplication(ctx context.Context, r apigen.PatchReplicationRequestObject) (apigen.PatchReplicationResponseObject, error) {
 	project := infoFrom(ctx).project.ID
 	patch := sentBody(ctx)
-	f, err := retryStale(func() (none flows.Flow, asked bool, err error) {
+	f, err := retryStale(ctx, func() (none flows.Flow, asked bool, err error) {
 		stored, err := h.api.GetFlow(ctx, project, r.Id)
 		if err != nil {
 			return none, true, err

@@ -230,6 +230,7 @@ func TestPatchReplicationIsBuiltAnewWhenOthersChangeTheFlowMeanwhile(t *testing.
 		failures, status    int
 	}{
 		"twice":               {"/replications/" + flowID.String(), `{"enabled":false}`, "", 2, http.StatusOK},
+		"nineteen times":      {"/replications/" + flowID.String(), `{"enabled":false}`, "", 19, http.StatusOK},
 		"for ever":            {"/replications/" + flowID.String(), `{"enabled":false}`, "", 1000, http.StatusConflict},
 		"with If-Match never": {"/replications/" + flowID.String(), `{"enabled":false}`, `"7"`, 1, http.StatusPreconditionFailed},
 	} {

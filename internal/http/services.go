@@ -83,7 +83,7 @@ func (h *handlers) UpdateService(ctx context.Context, r apigen.UpdateServiceRequ
 func (h *handlers) PatchService(ctx context.Context, r apigen.PatchServiceRequestObject) (apigen.PatchServiceResponseObject, error) {
 	project := infoFrom(ctx).project.ID
 	patch := sentBody(ctx)
-	s, err := retryStale(func() (none flows.Service, asked bool, err error) {
+	s, err := retryStale(ctx, func() (none flows.Service, asked bool, err error) {
 		stored, err := h.api.GetService(ctx, project, r.Id)
 		if err != nil {
 			return none, true, err

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
@@ -39,20 +41,38 @@ func matchRevision(ifMatch *apigen.IfMatch, stored int64) (revision int64, asked
 	}
 }
 
-// maxStale bounds how often a change that is built on what was read is built anew.
-const maxStale = 5
+// A change that is built on what was read is built anew up to maxStale times, with a pause in between
+// that is random, so that those who got in each other's way do so no more.
+const (
+	maxStale   = 20
+	stalePause = 4 * time.Millisecond // the longest first pause; later ones grow
+)
 
 // retryStale runs a read-and-change again when somebody else changed the object
-// in between, unless the caller asked for exactly that to fail.
-func retryStale[T any](change func() (out T, asked bool, err error)) (T, error) {
-	for range maxStale {
+// in between, unless the caller asked for exactly that to fail or ctx ends.
+func retryStale[T any](ctx context.Context, change func() (out T, asked bool, err error)) (T, error) {
+	var none T
+	for try := range maxStale {
 		out, asked, err := change()
 		if asked || flows.CodeOf(err) != flows.CodePreconditionFailed {
 			return out, err
 		}
+		if try == maxStale-1 {
+			break
+		}
+		pause := time.NewTimer(rand.N(stalePause << min(try, 5)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return none, keepChanging()
+		}
 	}
-	var none T
-	return none, &flows.Error{Code: flows.CodeConflict, Message: "others keep changing the object; try again"}
+	return none, keepChanging()
+}
+
+func keepChanging() error {
+	return &flows.Error{Code: flows.CodeConflict, Message: "others keep changing the object; try again"}
 }
 
 // checkUnchanged answers for the named members of a body that they are not what
