@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
 )
@@ -229,7 +231,7 @@ func (t *Task) takeBack(ctx context.Context, parts []*partition) {
 	}
 }
 
-// reportSelection keeps NO_TOPICS_MATCHED and TOPIC_NAME_INVALID in step. Task 0 speaks for the flow.
+// reportSelection keeps NO_TOPICS_MATCHED, TOPIC_NAME_INVALID and TOPIC_UNDECIDED in step. Task 0 speaks for the flow.
 func (t *Task) reportSelection(d topics.Discovery) {
 	if !t.leads() {
 		return
@@ -237,13 +239,9 @@ func (t *Task) reportSelection(d topics.Discovery) {
 	if d.Matched > 0 {
 		t.board.Clear(report.NoTopicsMatched, report.Flow)
 	} else {
-		t.board.Set(report.Condition{
-			Code: report.NoTopicsMatched, Severity: report.Warning, Subject: report.Flow,
-			Message:  fmt.Sprintf("none of the %d topics that the source shows us is selected by topics %q with topicExcludeList %q", d.Existing, t.cfg.Topics, t.cfg.TopicExcludeList),
-			Evidence: map[string]any{"source_topics": d.Existing, "topics": t.cfg.Topics, "topic_exclude_list": t.cfg.TopicExcludeList},
-			Remedy:   "look at excludedTopics and correct topics (whole names, Java patterns), or grant DESCRIBE on the topics to our user",
-		})
+		t.board.Set(t.noneMatched(d))
 	}
+	t.reportUndecided(d)
 	for name, why := range d.InvalidNames {
 		t.board.Set(report.Condition{
 			Code: report.TopicNameInvalid, Severity: report.Error, Subject: report.Subject{Topic: name, Partition: -1},
@@ -254,6 +252,48 @@ func (t *Task) reportSelection(d topics.Discovery) {
 	t.board.ClearWhere(func(c report.Condition) bool {
 		_, still := d.InvalidNames[c.Subject.Topic]
 		return c.Code == report.TopicNameInvalid && !still
+	})
+}
+
+// noneMatched tells what the source has instead of topics that the lists select.
+func (t *Task) noneMatched(d topics.Discovery) report.Condition {
+	c := report.Condition{
+		Code: report.NoTopicsMatched, Severity: report.Warning, Subject: report.Flow,
+		Message:  fmt.Sprintf("none of the %d topics that the source shows us is selected by topics %q with topicExcludeList %q", d.Existing, t.cfg.Topics, t.cfg.TopicExcludeList),
+		Evidence: map[string]any{"source_topics": d.Existing, "topics": t.cfg.Topics, "topic_exclude_list": t.cfg.TopicExcludeList},
+		Remedy:   "correct topics (whole names, Java patterns), or grant DESCRIBE on the topics to our user",
+	}
+	switch {
+	case d.Existing == 0 && len(d.Unclear) == 0:
+		c.Message = "the source shows us no topics at all: it has none, or none that our user may see"
+		c.Remedy = "create a topic on the source, or grant DESCRIBE on its topics to our user; topics made later are found by themselves"
+	case len(d.Examples) > 0:
+		c.Message += "; the source has e.g. " + strings.Join(d.Examples, ", ")
+		c.Evidence["example_topics"] = d.Examples
+	}
+	if len(d.Excluded) > 0 {
+		c.Remedy += "; excludedTopics says why topics that match are left out"
+	}
+	return c
+}
+
+// reportUndecided names topics for which a pattern ran out of time.
+func (t *Task) reportUndecided(d topics.Discovery) {
+	for name, err := range d.Undecided {
+		c := report.Condition{
+			Code: report.TopicUndecided, Severity: report.Warning, Subject: report.Subject{Topic: name, Partition: -1},
+			Message: fmt.Sprintf("it cannot be told whether %s is selected (%v); until it can, its copying does not start", name, err),
+			Remedy:  "write the pattern without repetitions inside repetitions; it is tried again at each refresh",
+		}
+		var slow *mm2.MatchError
+		if errors.As(err, &slow) {
+			c.Message = fmt.Sprintf("it cannot be told whether %s is selected, since pattern %q does not decide: %v; until it does, copying of the topic does not start", name, slow.Entry, slow.Err)
+			c.Evidence = map[string]any{"pattern": slow.Entry}
+		}
+		t.board.Set(c)
+	}
+	t.board.ClearWhere(func(c report.Condition) bool {
+		return c.Code == report.TopicUndecided && d.Undecided[c.Subject.Topic] == nil
 	})
 }
 

@@ -66,11 +66,23 @@ func (f nameFilter) Match(name string) (Verdict, error) {
 	return v, nil
 }
 
+// MatchError says which entry of a list could not decide about a name.
+type MatchError struct {
+	Entry string
+	Err   error // the Matcher's
+}
+
+// Error implements error.
+func (e *MatchError) Error() string { return fmt.Sprintf("entry %q: %v", e.Entry, e.Err) }
+
+// Unwrap returns the Matcher's error.
+func (e *MatchError) Unwrap() error { return e.Err }
+
 func firstMatch(ms []Matcher, name string) (Matcher, error) {
 	for _, m := range ms {
 		ok, err := m.Matches(name)
 		if err != nil {
-			return nil, fmt.Errorf("entry %q: %w", describe(m), err)
+			return nil, &MatchError{describe(m), err}
 		}
 		if ok {
 			return m, nil

@@ -42,6 +42,7 @@ const (
 	NoTopicsMatched       = "NO_TOPICS_MATCHED"
 	TopicCreateFailed     = "TOPIC_CREATE_FAILED"
 	TopicNameInvalid      = "TOPIC_NAME_INVALID"
+	TopicUndecided        = "TOPIC_UNDECIDED"
 	TopicOwnedByOther     = "TOPIC_OWNED_BY_OTHER_FLOW"
 	TopicRecreated        = "TOPIC_RECREATED"
 	TopicConfigSyncFailed = "TOPIC_CONFIG_SYNC_FAILED"

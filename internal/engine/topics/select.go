@@ -13,6 +13,9 @@ import (
 // answer "why is this topic, which I asked for, not copied?".
 const MaxExcluded = 1000
 
+// maxExamples bounds Selection.Examples.
+const maxExamples = 5
+
 // Compile turns Java patterns into matchers, one for each entry. field names the list in the error.
 func Compile(field string, patterns []string) ([]mm2.Matcher, error) {
 	out := make([]mm2.Matcher, 0, len(patterns))
@@ -41,6 +44,8 @@ type Selection struct {
 	InvalidNames map[string]string
 	// Matched counts Topics without heartbeats, the number that a person asked for.
 	Matched int
+	// Examples are the first names, at most five, of topics that the lists do not select and could; for messages.
+	Examples []string
 	// Undecided are topics for which a pattern ran out of time; what is mirrored already goes on.
 	Undecided map[string]error
 }
@@ -87,6 +92,7 @@ func (s *selector) apply(topics []SourceTopic) Selection {
 				out.Matched++
 			}
 		case d.Reason == mm2.ReasonNotMatched:
+			out.Examples = append(out.Examples, t.Name)
 		case d.Reason == mm2.ReasonInvalidName:
 			why := d.String()
 			if err := mm2.ValidateTopicName(d.Remote); err != nil {
@@ -95,12 +101,17 @@ func (s *selector) apply(topics []SourceTopic) Selection {
 			out.InvalidNames[t.Name] = why
 			out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: why})
 		default:
+			if d.Reason == mm2.ReasonExcluded {
+				out.Examples = append(out.Examples, t.Name)
+			}
 			if s.wanted(t.Name, d.Reason) {
 				out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: d.String()})
 			}
 		}
 	}
 	s.decided = seen // forget topics that are gone
+	sort.Strings(out.Examples)
+	out.Examples = out.Examples[:min(len(out.Examples), maxExamples):min(len(out.Examples), maxExamples)]
 	sort.Slice(out.Topics, func(i, j int) bool { return out.Topics[i].Topic.Name < out.Topics[j].Topic.Name })
 	sort.Slice(out.Excluded, func(i, j int) bool { return out.Excluded[i].Name < out.Excluded[j].Name })
 	if len(out.Excluded) > MaxExcluded {
