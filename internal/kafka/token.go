@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -37,20 +39,25 @@ const (
 type tokenError struct {
 	endpoint string
 	status   int    // HTTP status; 0: no answer
+	kind     string // media type of the answer, as far as it is one
 	code     string // RFC 6749 error code, as far as it is one
 	err      error  // transport error; nil when there was an answer
 }
 
 func (e *tokenError) Error() string {
 	switch {
+	case e.status >= 200 && e.status <= 299:
+		kind := e.kind
+		if kind == "" {
+			kind = "no content type"
+		}
+		return fmt.Sprintf("the token endpoint %s answered %d (%s), but not with a token", e.endpoint, e.status, kind)
 	case e.status != 0 && e.code != "":
 		return fmt.Sprintf("the token endpoint %s answered %d %s", e.endpoint, e.status, e.code)
 	case e.status != 0:
 		return fmt.Sprintf("the token endpoint %s answered %d", e.endpoint, e.status)
-	case e.err != nil:
-		return fmt.Sprintf("the token endpoint %s gave no answer", e.endpoint)
 	}
-	return fmt.Sprintf("the token endpoint %s answered without a token", e.endpoint)
+	return fmt.Sprintf("the token endpoint %s gave no answer", e.endpoint)
 }
 
 func (e *tokenError) Unwrap() error { return e.err }
@@ -135,8 +142,9 @@ func fetchToken(ctx context.Context, s Security) (token string, expires time.Tim
 		ResponseHeaderTimeout: tokenTimeout,
 		DisableKeepAlives:     true,
 	}
+	seen := &answered{next: transport}
 	client := &http.Client{
-		Transport: transport,
+		Transport: seen,
 		Timeout:   tokenTimeout,
 		// A redirect would carry the secret to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -150,16 +158,10 @@ func fetchToken(ctx context.Context, s Security) (token string, expires time.Tim
 	asked := time.Now()
 	got, err := cfg.Token(ctx)
 	if err != nil {
-		failure := &tokenError{endpoint: s.SASL.TokenEndpoint}
-		if answer, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-			failure.status, failure.code = answer.Response.StatusCode, safeErrorCode(answer.ErrorCode)
-		} else {
-			failure.err = transportCause(err)
-		}
-		return "", time.Time{}, failure
+		return "", time.Time{}, seen.failure(ctx, s, err)
 	}
 	if got.AccessToken == "" {
-		return "", time.Time{}, &tokenError{endpoint: s.SASL.TokenEndpoint}
+		return "", time.Time{}, seen.failure(ctx, s, nil)
 	}
 	expires = got.Expiry
 	if expires.IsZero() {
@@ -169,6 +171,46 @@ func fetchToken(ctx context.Context, s Security) (token string, expires time.Tim
 		expires = asked.Add(tokenDefaultLife)
 	}
 	return got.AccessToken, expires, nil
+}
+
+// answered notes how the endpoint answered, which the OAuth library does not tell when it finds no token in it.
+type answered struct {
+	next   http.RoundTripper
+	mu     sync.Mutex
+	status int
+	kind   string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *answered) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(req)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status, a.kind = 0, ""
+	if err == nil {
+		a.status, a.kind = resp.StatusCode, safeMediaType(resp.Header.Get("Content-Type"))
+	}
+	return resp, err
+}
+
+// failure words why there is no token; err is the library's, if any.
+func (a *answered) failure(ctx context.Context, s Security, err error) *tokenError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := &tokenError{endpoint: s.SASL.TokenEndpoint, status: a.status, kind: a.kind}
+	if u, err := url.Parse(e.endpoint); err == nil {
+		e.endpoint = u.Redacted()
+	}
+	if answer, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		e.status, e.code = answer.Response.StatusCode, safeErrorCode(answer.ErrorCode)
+		return e
+	}
+	if ctx.Err() != nil {
+		e.status, e.err = 0, ctx.Err() // it began to answer at most
+	} else if e.status == 0 {
+		e.err = transportCause(err)
+	}
+	return e
 }
 
 // transportCause drops the layers of the HTTP client, whose texts carry the URL with its user part.
@@ -198,6 +240,23 @@ func safeErrorCode(code string) string {
 		}
 	}
 	return code
+}
+
+// safeMediaType lets through the media types that servers answer with, by name; anything else may be an echo.
+func safeMediaType(header string) string {
+	if header == "" {
+		return ""
+	}
+	kind, _, err := mime.ParseMediaType(header)
+	if err != nil && kind == "" {
+		return "an unreadable content type"
+	}
+	switch kind {
+	case "text/html", "text/plain", "text/xml", "application/xml", "application/json", "application/problem+json", "application/jwt",
+		"application/jose", "application/x-www-form-urlencoded", "application/octet-stream", "application/xhtml+xml":
+		return kind
+	}
+	return "another content type"
 }
 
 // jwtExpiry reads a token's exp claim without judging the token; zero when there is none.

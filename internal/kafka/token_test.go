@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,48 @@ func TestTokenEndpointsThatMisbehaveGiveNoSecretAway(t *testing.T) {
 		})
 	}
 	require.Empty(t, visited, "redirects are not followed")
+}
+
+func TestAnEndpointThatAnswersSomethingElseThanATokenIsQuotedByStatusAndType(t *testing.T) {
+	t.Parallel()
+	const secret = "very-secret-text"
+	for _, tc := range []struct {
+		name, kind, body, says string
+		status                 int
+	}{
+		{"a login page", "text/html; charset=utf-8", "<html>log in</html>", "answered 200 (text/html), but not with a token", 200},
+		{"json without a token", "application/json", `{"hello":"world"}`, "answered 200 (application/json), but not with a token", 200},
+		{"broken json", "application/json", `{"access_token":`, "answered 200 (application/json), but not with a token", 200},
+		{"a token of another type", "application/json", `{"access_token":7}`, "answered 200 (application/json), but not with a token", 200},
+		{"nothing", "", "", "answered 202 (no content type), but not with a token", 202},
+		{"the secret as a type", secret + "/" + secret, secret, "answered 200 (another content type), but not with a token", 200},
+		{"an error page", "text/html", "<html>sorry</html>", "answered 503", 503},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = nil
+				if tc.kind != "" {
+					w.Header().Set("Content-Type", tc.kind)
+				}
+				w.WriteHeader(tc.status)
+				_, _ = w.Write([]byte(tc.body))
+			}))
+			defer s.Close()
+			endpoint := strings.Replace(s.URL, "http://", "http://user:"+secret+"@", 1)
+			_, _, err := fetchToken(t.Context(), Security{SASL: SASL{TokenEndpoint: endpoint, ClientID: "id", ClientSecret: secret}})
+			require.ErrorContains(t, err, tc.says)
+			p := Classify(err)
+			require.Equal(t, AuthFailed, p.Code)
+			require.Contains(t, p.Message, tc.says)
+			require.Contains(t, p.Remedy, "security.sasl.tokenEndpoint")
+			require.NotContains(t, p.Remedy, "can be reached")
+			require.NotContains(t, fmt.Sprint(err, p.Message, p.Remedy), secret)
+			if tc.body != "" {
+				require.NotContains(t, p.Message, tc.body)
+			}
+		})
+	}
 }
 
 func TestASilentTokenEndpointIsGivenUp(t *testing.T) {
