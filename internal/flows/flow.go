@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -158,6 +159,10 @@ func (m *Manager) UpdateFlow(ctx context.Context, project, id uuid.UUID, o Optio
 		if err := checkRevision(flow.Revision, ifRevision); err != nil {
 			return err
 		}
+		if sameOptions(flow.Options, o) {
+			out = flow // nothing to do, and nothing to start again for
+			return nil
+		}
 		sameLists := slices.Equal(flow.Topics, o.Topics) && slices.Equal(flow.TopicExcludeList, o.TopicExcludeList)
 		flow.Options = o
 		if !sameLists {
@@ -173,6 +178,16 @@ func (m *Manager) UpdateFlow(ctx context.Context, project, id uuid.UUID, o Optio
 		return err
 	})
 	return out, err
+}
+
+// sameOptions compares options as the store keeps them.
+func sameOptions(a, b Options) bool {
+	a, b = normaliseOptions(a), normaliseOptions(b)
+	if a.StartTimestamp != nil && b.StartTimestamp != nil &&
+		a.StartTimestamp.Truncate(time.Microsecond).Equal(b.StartTimestamp.Truncate(time.Microsecond)) {
+		a.StartTimestamp = b.StartTimestamp
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // DeleteFlow implements API.

@@ -166,7 +166,7 @@ func checkRoutes(ctx context.Context, limit time.Duration, flow FlowRoute, other
 		if err != nil {
 			return err
 		}
-		what := ""
+		var what string
 		if prefix == otherPrefix {
 			what, err = mine.overlap(e, theirs)
 		} else {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -122,6 +123,10 @@ func (m *Manager) updateServiceOnce(ctx context.Context, project, id uuid.UUID, 
 				return nil
 			}
 			return checkRevision(now.Revision, ifRevision)
+		}
+		if change == connectionSame && sameWords(s, old) {
+			out = now // nothing to do
+			return nil
 		}
 		if s.Alias != old.Alias {
 			if err := refuseAliasChange(ctx, tx, id); err != nil {
@@ -269,6 +274,20 @@ func compareConnection(a, b Service, secrets SecretChange) connectionChange {
 		return connectionCredentials
 	}
 	return connectionSame
+}
+
+// sameWords tells whether what has nothing to do with the connection is equal.
+func sameWords(a, b Service) bool {
+	return a.Alias == b.Alias && a.Description == b.Description && a.Plan == b.Plan && a.Version == b.Version &&
+		sameJSON(a.NodesPattern, b.NodesPattern)
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 func mechanism(s Security) string {

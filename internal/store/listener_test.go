@@ -33,7 +33,9 @@ func TestChangesWakeWorkers(t *testing.T) {
 	f := p.flow("x")
 	flowHint := flows.Notification{Kind: "flow", ID: f.ID}
 	require.Equal(t, flowHint, receive(t, hints))
-	_, err := w.manager.UpdateFlow(t.Context(), w.project, f.ID, f.Options, flows.AnyRevision)
+	o := f.Options
+	o.Topics = []string{"x", "y"}
+	_, err := w.manager.UpdateFlow(t.Context(), w.project, f.ID, o, flows.AnyRevision)
 	require.NoError(t, err)
 	require.Equal(t, flowHint, receive(t, hints))
 

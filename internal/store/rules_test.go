@@ -155,8 +155,14 @@ func TestIdentityFlowsThatGoInCirclesAreRefused(t *testing.T) {
 	_, err = identity(p.to.ID, p.from.ID, "orders")
 	requireCode(t, flows.CodeConflict, err)
 	require.ErrorContains(t, err, ab.ID.String())
-	_, err = identity(p.to.ID, p.from.ID, "payments")
+	ba, err := identity(p.to.ID, p.from.ID, "payments")
 	require.NoError(t, err, "other topics may go the other way")
+	o := ba.Options
+	o.Topics = []string{"eur.*"}
+	_, err = w.manager.UpdateFlow(t.Context(), w.project, ba.ID, o, flows.AnyRevision)
+	requireCode(t, flows.CodeConflict, err)
+	require.ErrorContains(t, err, ab.ID.String())
+	require.ErrorContains(t, err, "list only names of topics")
 
 	bc, err := identity(p.to.ID, third.ID, "eu-1")
 	require.NoError(t, err)
@@ -189,6 +195,43 @@ func TestUpdatesOfAFlowCountAndCompareRevisions(t *testing.T) {
 	requireFields(t, err, "/tasksMax")
 	_, err = w.manager.UpdateFlow(t.Context(), w.project, uuid.New(), o, flows.AnyRevision)
 	requireCode(t, flows.CodeNotFound, err)
+}
+
+func TestAnUpdateThatChangesNothingIsNoChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pair()
+	ctx, m := t.Context(), w.manager
+	in := p.input("x")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("", 3600))
+	in.StartPosition, in.StartTimestamp = flows.StartTimestamp, &at
+	in.Groups = nil
+	f, err := m.CreateFlow(ctx, w.project, in)
+	require.NoError(t, err)
+	same, err := m.UpdateFlow(ctx, w.project, f.ID, in.Options, flows.AnyRevision)
+	require.NoError(t, err)
+	require.Equal(t, f, same)
+	_, err = m.UpdateFlow(ctx, w.project, f.ID, in.Options, f.Revision+1)
+	requireCode(t, flows.CodePreconditionFailed, err)
+	o := in.Options
+	o.Topics = []string{"x", "y"}
+	changed, err := m.UpdateFlow(ctx, w.project, f.ID, o, flows.AnyRevision)
+	require.NoError(t, err)
+	require.Equal(t, f.Revision+1, changed.Revision)
+
+	s, err := m.UpdateService(ctx, w.project, p.source.ID, inputOf(p.source), flows.AnyRevision, false)
+	require.NoError(t, err)
+	require.Equal(t, p.source, s)
+	words := flows.ServiceInput{Engine: flows.EngineKafkaMirrorMaker, Description: "mm", Plan: "p", NodesPattern: []byte(`{"number":3, "flavor":"x"}`)}
+	mm, err := m.CreateService(ctx, w.project, words, false)
+	require.NoError(t, err)
+	again, err := m.UpdateService(ctx, w.project, mm.ID, words, mm.Revision, false)
+	require.NoError(t, err)
+	require.Equal(t, mm, again)
+	words.NodesPattern = []byte(`{"number":4, "flavor":"x"}`)
+	again, err = m.UpdateService(ctx, w.project, mm.ID, words, mm.Revision, false)
+	require.NoError(t, err)
+	require.Equal(t, mm.Revision+1, again.Revision)
 }
 
 func inputOf(s flows.Service) flows.ServiceInput {
