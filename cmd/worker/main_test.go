@@ -18,12 +18,18 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/flows"
 	"github.com/mirrorflow/mirrorflow/internal/secrets"
 	"github.com/mirrorflow/mirrorflow/internal/store"
+	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
 	"github.com/mirrorflow/mirrorflow/internal/test/pgtest"
 	"github.com/mirrorflow/mirrorflow/internal/test/proctest"
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, nil)) }
+// withPostgres runs the tests with a database server.
+type withPostgres struct{ m *testing.M }
+
+func (w withPostgres) Run() int { return pgtest.Run(w.m, nil) }
+
+func TestMain(m *testing.M) { os.Exit(kafkatest.Run(withPostgres{m})) }
 
 const leaseTTL = 3 * time.Second
 
