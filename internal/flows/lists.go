@@ -138,8 +138,7 @@ func (l *nameList) addDotted(entry string) {
 
 func (l *nameList) addPattern(e *effort, entry string, at int) error {
 	p := &listPattern{entry: entry, at: at}
-	// A legal name has none of these characters, so that such an entry need not be compiled to know that it is no name.
-	if !strings.ContainsAny(entry, "*+?|{") {
+	if mayBeName(entry) {
 		if err := l.compile(e, p); err != nil {
 			return err
 		}
@@ -150,6 +149,24 @@ func (l *nameList) addPattern(e *effort, entry string, at int) error {
 	}
 	l.patterns = append(l.patterns, p)
 	return nil
+}
+
+// mayBeName spares the compilation of most entries that match more than one legal name: repetitions, alternatives
+// and classes of more than one character, which an escape may precede.
+func mayBeName(entry string) bool {
+	if strings.ContainsAny(entry, "*+?|{") {
+		return false
+	}
+	for rest := entry; ; {
+		_, class, found := strings.Cut(rest, "[")
+		if !found {
+			return true
+		}
+		if end := strings.IndexByte(class, ']'); end < 1 || end > 2 || end == 2 && class[0] != '\\' {
+			return false
+		}
+		rest = class
+	}
 }
 
 func (l *nameList) compile(e *effort, p *listPattern) error {

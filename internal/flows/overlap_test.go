@@ -44,6 +44,8 @@ func TestSelectionsOverlapWhereNamesProveIt(t *testing.T) {
 		{"an excluded name", []string{"orders"}, nil, []string{".*"}, []string{"orders"}, false},
 		{"a shared name that one excludes", []string{"orders", "a"}, []string{"ord.*"}, []string{"orders"}, nil, false},
 		{"only a part is matched", []string{"orders"}, nil, []string{"order"}, nil, false},
+		{"names spelt as patterns", []string{`orders\.eu`, "a[.]b", `c[\-]d`}, nil, []string{`a\.b`}, nil, true},
+		{"names spelt as patterns, of others", []string{`orders\.eu`, "a[.]b", `c[\-]d`}, nil, []string{`a\.c`, "c-[de]"}, nil, true},
 		{"Java's meaning of a class", []string{"b"}, nil, []string{"[a-c&&[^b]]"}, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
