@@ -60,7 +60,18 @@ type Worker struct {
 	// SecretPrivateKeysFile holds the keys that open secrets; "": flows whose clusters need
 	// secrets do not run and say so.
 	SecretPrivateKeysFile string `env:"SECRET_PRIVATE_KEYS_FILE"`
+	// DataPath says how records are moved.
+	DataPath DataPath `env:"DATA_PATH" envDefault:"records"`
 }
+
+// DataPath is a way to move records.
+type DataPath string
+
+// The data paths.
+const (
+	DataPathRecords DataPath = "records" // decoded and put into batches anew
+	DataPathBatches DataPath = "batches" // whole batches passed through as bytes where that is allowed
+)
 
 // Ctl configures mirrorctl.
 type Ctl struct {
@@ -102,6 +113,9 @@ func LoadWorker(environ []string) (c Worker, warnings []string, err error) {
 	p.process(c.Process)
 	p.address("WORKER_LISTEN", c.WorkerListen, true)
 	p.within("LEASE_TTL", c.LeaseTTL, MinLeaseTTL, MaxLeaseTTL)
+	if c.DataPath != DataPathRecords && c.DataPath != DataPathBatches {
+		p.fault("DATA_PATH", fmt.Sprintf("is %q, must be records or batches", string(c.DataPath)))
+	}
 	if c.WorkerID == "" {
 		c.WorkerID = defaultWorkerID()
 	} else if !workerID.MatchString(c.WorkerID) {

@@ -29,6 +29,7 @@ func TestDefaultsNeedNothingButADatabase(t *testing.T) {
 	require.Empty(t, warnings)
 	require.Equal(t, "127.0.0.1:8081", worker.WorkerListen)
 	require.Equal(t, 10*time.Second, worker.LeaseTTL)
+	require.Equal(t, config.DataPathRecords, worker.DataPath)
 	again, _, err := config.LoadWorker([]string{dsn})
 	require.NoError(t, err)
 	require.NotEmpty(t, worker.WorkerID)
@@ -69,6 +70,7 @@ func TestFaultsNameTheVariableAndNeverASecret(t *testing.T) {
 		"auth unknown":             {loadAPI, []string{dsn, "MIRRORFLOW_AUTH=off"}, []string{"MIRRORFLOW_AUTH", `"off"`}},
 		"level unknown":            {loadAPI, []string{dsn, "MIRRORFLOW_LOG_LEVEL=loud"}, []string{"MIRRORFLOW_LOG_LEVEL", `"loud"`, "DEBUG"}},
 		"duration without unit":    {loadWorker, []string{dsn, "MIRRORFLOW_LEASE_TTL=10"}, []string{"MIRRORFLOW_LEASE_TTL", `"10"`, "10s"}},
+		"unknown data path":        {loadWorker, []string{dsn, "MIRRORFLOW_DATA_PATH=bytes"}, []string{"MIRRORFLOW_DATA_PATH", `"bytes"`, "records or batches"}},
 		"ttl too short":            {loadWorker, []string{dsn, "MIRRORFLOW_LEASE_TTL=1s"}, []string{"MIRRORFLOW_LEASE_TTL", "3s"}},
 		"drain negative":           {loadWorker, []string{dsn, "MIRRORFLOW_DRAIN_TIMEOUT=-1s"}, []string{"MIRRORFLOW_DRAIN_TIMEOUT"}},
 		"worker id with spaces":    {loadWorker, []string{dsn, "MIRRORFLOW_WORKER_ID=a b"}, []string{"MIRRORFLOW_WORKER_ID", `"a b"`}},

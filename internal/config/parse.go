@@ -47,7 +47,8 @@ func variablesOf(config any) []Variable {
 	return out
 }
 
-// foreign are variables of the same prefix that belong to scripts and tests.
+// foreign are variables of the same prefix that belong to scripts and tests; what ends with an underscore stands for all
+// that begin so.
 var foreign = []string{Prefix + "TEST_", Prefix + "DATA", Prefix + "CACHE", Prefix + "POSTGRES_"}
 
 // unknownVariables answers a warning for each variable that begins with Prefix
@@ -60,7 +61,7 @@ func unknownVariables(environ []string) []string {
 		name, _, _ := strings.Cut(e, "=")
 		if !strings.HasPrefix(name, Prefix) ||
 			slices.ContainsFunc(known, func(v Variable) bool { return v.Name == name }) ||
-			slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			slices.ContainsFunc(foreign, func(p string) bool { return name == p || strings.HasSuffix(p, "_") && strings.HasPrefix(name, p) }) {
 			continue
 		}
 		w := name + " is not a setting and has no effect"

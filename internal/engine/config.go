@@ -46,6 +46,8 @@ type Config struct {
 	OffsetSyncsOnSource                          bool
 	OffsetLagMax                                 int64
 	ReadUncommitted                              bool
+	// PassThrough moves whole batches as bytes where that is allowed, instead of decoding every record.
+	PassThrough bool
 	StartPosition                                string // earliest, latest, timestamp
 	StartTimestamp                               time.Time
 	SyncTopicConfigs                             bool

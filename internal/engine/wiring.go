@@ -150,8 +150,9 @@ func (t *Task) besideNow() []runner {
 func defaultRooms() rooms {
 	return rooms{
 		path: func(t *Task) (mirror.Path, error) {
-			return mirror.NewRecordPath(mirror.Config{
-				Source: t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
+			return mirror.New(mirror.Config{
+				PassThrough: t.cfg.PassThrough,
+				Source:      t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
 				ClientID: fmt.Sprintf("%s->%s|%s-%d", t.cfg.SourceAlias, t.cfg.TargetAlias, t.cfg.Identity.FlowID, t.cfg.Identity.Task),
 				Logger:   t.log, Registry: t.cfg.Registry, Observer: observer{t},
 				MayWrite: t.cfg.MayWrite,

@@ -39,6 +39,9 @@ func explain(e *stepError) *Problem {
 	case StepAuthenticate:
 		explainLogin(p, e)
 	default:
+		if errors.Is(e.err, errNotKafka) {
+			return notKafka(e, speaksUnknown)
+		}
 		explainSilence(p, e)
 	}
 	return p

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,8 +37,11 @@ type wire struct {
 	conn     net.Conn
 	peer     peer
 	timeout  time.Duration
+	clientID string // default checkClientID
 	next     int32
-	versions map[int16][2]int16 // by request key: lowest and highest; nil before ApiVersions
+	versions APIVersions // nil before ApiVersions
+	// lifetime is how long the login counts, as the broker said; 0: for ever.
+	lifetime time.Duration
 }
 
 func (w *wire) close() { _ = w.conn.Close() }
@@ -74,7 +78,7 @@ func (w *wire) exchange(ctx context.Context, req kmsg.Request) ([]byte, error) {
 	if err := w.conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	out := kmsg.NewRequestFormatter(kmsg.FormatterClientID(checkClientID)).AppendRequest(nil, req, w.next)
+	out := kmsg.NewRequestFormatter(kmsg.FormatterClientID(cmp.Or(w.clientID, checkClientID))).AppendRequest(nil, req, w.next)
 	if _, err := w.conn.Write(out); err != nil {
 		return nil, err
 	}
@@ -131,7 +135,7 @@ func (w *wire) apiVersions(ctx context.Context) (*kmsg.ApiVersionsResponse, erro
 		if err := resp.ReadFrom(body); err != nil || len(resp.ApiKeys) == 0 {
 			return nil, &foreignError{body[:min(len(body), 16)]}
 		}
-		w.versions = make(map[int16][2]int16, len(resp.ApiKeys))
+		w.versions = make(APIVersions, len(resp.ApiKeys))
 		for _, k := range resp.ApiKeys {
 			w.versions[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
 		}
@@ -168,6 +172,7 @@ func (w *wire) authenticate(ctx context.Context, step func([]byte) (bool, []byte
 		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 			return err
 		}
+		w.lifetime = time.Duration(min(resp.SessionLifetimeMillis, maxLifetime.Milliseconds())) * time.Millisecond
 		write = nil
 		if !done {
 			var err error

@@ -211,6 +211,7 @@ func (t *task) start() (Runner, error) {
 	cfg.Identity = engine.Identity{
 		FlowID: t.key.FlowID.String(), Task: t.key.Task, Tasks: spec.Flow.TasksMax, Worker: t.s.id, LeaseEpoch: t.key.Epoch,
 	}
+	cfg.PassThrough = t.s.passThrough
 	cfg.Logger, cfg.Registry, cfg.Sink, cfg.Owners = t.s.log, t.s.registry, sink{t}, owners{t}
 	cfg.MayWrite = t.trusted
 	cfg.Source.Metrics, cfg.Target.Metrics = t.s.kafka, t.s.kafka

@@ -46,7 +46,9 @@ type Config struct {
 	DrainTimeout time.Duration
 	Store        flows.WorkerStore // required
 	Opener       Opener            // required
-	Logger       *slog.Logger      // nil discards
+	// PassThrough lets the engines pass whole batches on; see engine.Config.
+	PassThrough bool
+	Logger      *slog.Logger // nil discards
 	// Registerer gets the worker's and the engines' metrics; nil keeps them to the worker.
 	Registerer prometheus.Registerer
 
@@ -67,6 +69,7 @@ type Supervisor struct {
 	id           string
 	ttl          time.Duration
 	drainTimeout time.Duration
+	passThrough  bool
 	store        flows.WorkerStore
 	opener       Opener
 	log          *slog.Logger
@@ -107,7 +110,7 @@ func New(c Config) (*Supervisor, error) {
 		return nil, errors.New("worker: Config.Opener is nil")
 	}
 	s := &Supervisor{
-		id: c.ID, ttl: c.TTL, drainTimeout: cmp.Or(c.DrainTimeout, 10*time.Second), store: c.Store, opener: c.Opener,
+		id: c.ID, ttl: c.TTL, drainTimeout: cmp.Or(c.DrainTimeout, 10*time.Second), passThrough: c.PassThrough, store: c.Store, opener: c.Opener,
 		log: c.Logger, registry: c.Registerer, newRunner: c.NewRunner, check: c.Check, forget: c.Forget,
 		eventCalls: make(chan struct{}, eventCalls),
 		acquireNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reportNow: make(chan struct{}, 1),

@@ -10,7 +10,7 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
-// Config is what a RecordPath needs. Source, Target, ClientID and Observer are required; zero values of the others stand
+// Config is what a path needs. Source, Target, ClientID and Observer are required; zero values of the others stand
 // for the defaults given.
 type Config struct {
 	Source, Target kafka.Cluster
@@ -19,16 +19,19 @@ type Config struct {
 	// Flow and Task label the metrics; two paths with the same labels cannot share a Registry.
 	Flow string
 	Task int
+	// PassThrough lets New make a BatchPath instead of a RecordPath.
+	PassThrough bool
 	// ReadUncommitted copies the records of aborted and open transactions too.
 	ReadUncommitted bool
-	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of decoded records; default 64 MiB. A
+	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of decoded records, or of the
+	// answers that hold the batches where they pass through; default 64 MiB, and 32 MiB with PassThrough. A
 	// fetch under way may pass it by one response (FetchBytes) for each source broker.
 	MaxBytesInFlight int64
 	// FetchBytes is the most asked of a source broker at a time; default 8 MiB.
 	FetchBytes int32
 	// FetchMaxWait is how long a source broker holds a fetch that finds nothing; default 500 ms.
 	FetchMaxWait time.Duration
-	// BatchBytes bounds a batch before compression; a longer record makes a batch of its own. Default 1,000,000.
+	// BatchBytes bounds a batch of a RecordPath before compression; a longer record makes a batch of its own. Default 1,000,000.
 	BatchBytes int64
 	// RetryMin and RetryMax bound the back-off of a stopped partition that tries again by itself; defaults 1 s, 30 s.
 	RetryMin, RetryMax time.Duration
@@ -54,6 +57,9 @@ func (c *Config) setDefaults() error {
 		return errors.New("mirror: config: ClientID is missing")
 	case c.Source.Credentials == nil || c.Target.Credentials == nil:
 		return errors.New("mirror: config: Source or Target has no Credentials")
+	}
+	if c.PassThrough {
+		setDefault(&c.MaxBytesInFlight, 32<<20)
 	}
 	setDefault(&c.MaxBytesInFlight, 64<<20)
 	setDefault(&c.FetchBytes, 8<<20)

@@ -47,83 +47,85 @@ func requireExact(t *testing.T, source, target *kafkatest.Cluster, topic string)
 
 func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testing.T) {
 	t.Parallel()
-	source, target, toSource, toTarget := proxied(t)
-	const budget = 4 << 20
-	b := run(t, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), func(c *Config) {
-		c.MaxBytesInFlight, c.FetchBytes, c.BatchBytes = budget, 1<<20, 64<<10
-	})
-	topic := kafkatest.UniqueName(t)
-	kafkatest.CreateTopic(t, source, topic, 4, map[string]string{"retention.ms": "-1"})
-	kafkatest.CreateTopic(t, target, remote(topic), 4, map[string]string{"retention.ms": "-1", "message.timestamp.after.max.ms": "9223372036854775807"})
-	next := uint64(0)
-	fill := func(records int) {
-		// Of all kinds: some of the timestamps are older than what brokers remember of producers.
-		next = kafkatest.Fill(t, source, topic, kafkatest.FillOptions{Records: records, Partitions: 4, FirstID: next, ValueBytes: 500})
-	}
-	fill(12_000)
-	b.assign(topic, 4, 0)
-
-	for range 6 {
-		fill(3000)
-		// The target appends, and its answers are lost.
-		require.NoError(t, toTarget.Stall(faultnet.Downward))
-		wait.For(t, 5*time.Second, "a batch under way", func() error {
-			if b.path.InFlight() == 0 {
-				return errors.New("none")
-			}
-			return nil
+	onBothPaths(t, func(t *testing.T, on way) {
+		source, target, toSource, toTarget := proxied(t)
+		const budget = 4 << 20
+		b := run(t, on, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), func(c *Config) {
+			c.MaxBytesInFlight, c.FetchBytes, c.BatchBytes = budget, 1<<20, 64<<10
 		})
-		fill(100)
-		toTarget.Reset()
-		require.NoError(t, toTarget.Heal())
-		toSource.Reset()
-	}
-	b.until(source, topic)
-	requireExact(t, source, target, topic)
+		topic := kafkatest.UniqueName(t)
+		kafkatest.CreateTopic(t, source, topic, 4, map[string]string{"retention.ms": "-1"})
+		kafkatest.CreateTopic(t, target, remote(topic), 4, map[string]string{"retention.ms": "-1", "message.timestamp.after.max.ms": "9223372036854775807"})
+		next := uint64(0)
+		fill := func(records int) {
+			// Of all kinds: some of the timestamps are older than what brokers remember of producers.
+			next = kafkatest.Fill(t, source, topic, kafkatest.FillOptions{Records: records, Partitions: 4, FirstID: next, ValueBytes: 500})
+		}
+		fill(12_000)
+		b.assign(topic, 4, 0)
 
-	// The target dies, and nothing of ours grows.
-	fill(5_000)
-	target.Kill(t)
-	killed := time.Now()
-	fill(15_000)
-	b.untilConnection("target ")
-	require.Less(t, time.Since(killed), 15*time.Second)
-	for range 20 {
-		require.LessOrEqual(t, b.path.InFlight(), int64(budget+2<<20))
+		for range 6 {
+			fill(3000)
+			// The target appends, and its answers are lost.
+			require.NoError(t, toTarget.Stall(faultnet.Downward))
+			wait.For(t, 5*time.Second, "a batch under way", func() error {
+				if b.path.InFlight() == 0 {
+					return errors.New("none")
+				}
+				return nil
+			})
+			fill(100)
+			toTarget.Reset()
+			require.NoError(t, toTarget.Heal())
+			toSource.Reset()
+		}
+		b.until(source, topic)
+		requireExact(t, source, target, topic)
+
+		// The target dies, and nothing of ours grows.
+		fill(5_000)
+		target.Kill(t)
+		killed := time.Now()
+		fill(15_000)
+		b.untilConnection("target ")
+		require.Less(t, time.Since(killed), 15*time.Second)
+		for range 20 {
+			require.LessOrEqual(t, b.path.InFlight(), int64(budget+2<<20))
+			fill(10)
+		}
+		target.Restart(t)
+		b.until(source, topic)
+		b.untilConnection("target <nil>")
+		requireExact(t, source, target, topic)
+
+		// The source dies.
+		fill(5_000)
+		source.Kill(t)
+		b.untilConnection("source ")
+		source.Restart(t)
+		fill(1000)
+		b.until(source, topic)
+		b.untilConnection("source <nil>")
+		requireExact(t, source, target, topic)
+
+		// The source falls silent with its connections open.
+		require.NoError(t, toSource.Stall(faultnet.Both))
+		silent := time.Now()
+		b.untilConnection("source ")
+		require.Less(t, time.Since(silent), 4500*time.Millisecond)
+		require.NoError(t, toSource.Heal())
+		b.untilConnection("source <nil>")
 		fill(10)
-	}
-	target.Restart(t)
-	b.until(source, topic)
-	b.untilConnection("target <nil>")
-	requireExact(t, source, target, topic)
+		b.until(source, topic)
+		requireExact(t, source, target, topic)
 
-	// The source dies.
-	fill(5_000)
-	source.Kill(t)
-	b.untilConnection("source ")
-	source.Restart(t)
-	fill(1000)
-	b.until(source, topic)
-	b.untilConnection("source <nil>")
-	requireExact(t, source, target, topic)
-
-	// The source falls silent with its connections open.
-	require.NoError(t, toSource.Stall(faultnet.Both))
-	silent := time.Now()
-	b.untilConnection("source ")
-	require.Less(t, time.Since(silent), 4500*time.Millisecond)
-	require.NoError(t, toSource.Heal())
-	b.untilConnection("source <nil>")
-	fill(10)
-	b.until(source, topic)
-	requireExact(t, source, target, topic)
-
-	// A slow line is no failure.
-	reports := len(b.connections())
-	require.NoError(t, toSource.Throttle(400_000))
-	require.NoError(t, toTarget.Throttle(400_000))
-	fill(5000)
-	b.until(source, topic)
-	requireExact(t, source, target, topic)
-	require.Len(t, b.connections(), reports)
+		// A slow line is no failure.
+		reports := len(b.connections())
+		require.NoError(t, toSource.Throttle(400_000))
+		require.NoError(t, toTarget.Throttle(400_000))
+		fill(5000)
+		b.until(source, topic)
+		requireExact(t, source, target, topic)
+		require.Len(t, b.connections(), reports)
+	})
 }

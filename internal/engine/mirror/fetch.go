@@ -15,6 +15,8 @@ type fetchJob struct {
 	broker   int32
 	maxBytes int32
 	wants    []fetchWant
+	// hurry: a partition is not asked for since enough of it waits; so the broker must not wait.
+	hurry bool
 }
 
 type fetchWant struct {
@@ -23,15 +25,23 @@ type fetchWant struct {
 	id     [16]byte
 	offset int64
 	seq    uint64
+	limits limits
+}
+
+// limits is what a batch may be, by what is known of the target.
+type limits struct {
+	bytes      int64
+	records    int
+	appendTime bool
 }
 
 // fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
-func (p *RecordPath) fetchLoop(ctx context.Context) {
+func (p *core) fetchLoop(ctx context.Context) {
 	for {
 		var jobs []fetchJob
 		p.locked(func() { jobs = p.fetchJobs(time.Now()) })
 		for _, j := range jobs {
-			p.spawn("reading", func() { p.fetch(ctx, j) })
+			p.spawn("reading", func() { p.carrier.read(ctx, j) })
 		}
 		select {
 		case <-ctx.Done():
@@ -43,23 +53,27 @@ func (p *RecordPath) fetchLoop(ctx context.Context) {
 
 // fetchJobs chooses what to ask for; the lock is held. A partition whose target is unknown or behind is not read, so
 // that it cannot fill the budget of the others.
-func (p *RecordPath) fetchJobs(now time.Time) []fetchJob {
-	room := p.cfg.MaxBytesInFlight - p.inFlight.Load()
+func (p *core) fetchJobs(now time.Time) []fetchJob {
+	room := p.carrier.room()
 	if room <= 0 || len(p.order) == 0 {
 		return nil
 	}
 	share := max(p.cfg.MaxBytesInFlight/8, 2*p.cfg.BatchBytes)
-	byBroker := map[int32]*fetchJob{}
+	byBroker, full := map[int32]*fetchJob{}, map[int32]bool{}
 	p.turn++
 	for i := range p.order {
 		// Brokers fill their answer in the order of the request: each partition is first at times.
 		t := p.order[(i+p.turn)%len(p.order)]
 		if t.state != running || t.fetching || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 ||
-			now.Before(t.fetchNotBefore) || t.queuedBytes >= share || t.sending != nil && (t.sending.stale || t.sending.failures > 2) {
+			now.Before(t.fetchNotBefore) || t.sending != nil && (t.sending.stale || t.sending.failures > 2) {
+			continue
+		}
+		if t.queue.bytes() >= share {
+			full[t.src.leader] = true
 			continue
 		}
 		b := p.source.broker(t.src.leader)
-		if b.busy > 0 || now.Before(b.notBefore) {
+		if b.busy[0] > 0 || now.Before(b.notBefore) {
 			continue
 		}
 		j := byBroker[t.src.leader]
@@ -69,89 +83,38 @@ func (p *RecordPath) fetchJobs(now time.Time) []fetchJob {
 			byBroker[t.src.leader] = j
 		}
 		t.fetching = true
-		j.wants = append(j.wants, fetchWant{part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq})
+		j.wants = append(j.wants, fetchWant{
+			part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq,
+			limits: limits{t.maxBytes, t.maxRecords, t.appendTime},
+		})
 	}
 	jobs := make([]fetchJob, 0, len(byBroker))
 	for _, j := range byBroker {
-		p.source.broker(j.broker).busy++
+		p.source.broker(j.broker).busy[0]++
+		j.hurry = full[j.broker]
 		jobs = append(jobs, *j)
 	}
 	return jobs
 }
 
-func (j fetchJob) request(cfg *Config) *kmsg.FetchRequest {
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis = int32(cfg.FetchMaxWait.Milliseconds())
-	req.MinBytes = 1
-	req.MaxBytes = j.maxBytes
-	if !cfg.ReadUncommitted {
-		req.IsolationLevel = 1
+// maxWait is how long the broker may hold the request.
+func (j fetchJob) maxWait(cfg *Config) time.Duration {
+	if j.hurry {
+		return min(cfg.FetchMaxWait, 5*time.Millisecond)
 	}
-	at := map[string]int{}
-	for _, w := range j.wants {
-		i, ok := at[w.tp.Topic]
-		if !ok {
-			rt := kmsg.NewFetchRequestTopic()
-			rt.Topic, rt.TopicID = w.tp.Topic, w.id
-			i = len(req.Topics)
-			at[w.tp.Topic] = i
-			req.Topics = append(req.Topics, rt)
-		}
-		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = w.tp.Partition, w.offset, min(j.maxBytes, 1<<20)
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
-	}
-	return req
+	return cfg.FetchMaxWait
 }
 
-var errNoFetchAnswer = errors.New("mirror: the answer to a fetch has another form than expected")
-
-func (p *RecordPath) fetch(ctx context.Context, j fetchJob) {
-	began := time.Now()
-	answer, err := p.source.request(ctx, j.broker, j.request(&p.cfg))
-	resp, ok := answer.(*kmsg.FetchResponse)
-	if err == nil && !ok {
-		err = errNoFetchAnswer
-	}
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	byTP := map[TP]*kmsg.FetchResponseTopicPartition{}
-	if err == nil {
-		names := map[[16]byte]string{}
-		for _, w := range j.wants {
-			names[w.id] = w.tp.Topic
-		}
-		for i := range resp.Topics {
-			rt := &resp.Topics[i]
-			name := rt.Topic
-			if name == "" {
-				name = names[rt.TopicID]
-			}
-			for k := range rt.Partitions {
-				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
-			}
-		}
-	}
-	for _, w := range j.wants {
-		rp := byTP[w.tp]
-		if err != nil || rp == nil {
-			p.locked(func() {
-				w.part.fetching = false
-				p.source.markDirty(w.tp.Topic)
-			})
-			continue
-		}
-		p.fetched(ctx, w, rp, j.broker)
-	}
-	p.locked(func() { p.source.finished(j.broker, began, err) })
-	p.wake()
+// bounds are what an answer says beside records.
+type bounds struct {
+	code int16
+	ends Ends
 }
 
-// fetched takes the answer for one partition.
-func (p *RecordPath) fetched(ctx context.Context, w fetchWant, rp *kmsg.FetchResponseTopicPartition, broker int32) {
+// fetched takes the answer for one partition; unpack gives what it held, and is called without the lock.
+func (p *core) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func() (haul, error)) {
 	t := w.part
-	if code := kerr.ErrorForCode(rp.ErrorCode); code != nil {
+	if code := kerr.ErrorForCode(b.code); code != nil {
 		stop := p.fetchFault(ctx, w, code, broker)
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -159,19 +122,19 @@ func (p *RecordPath) fetched(ctx context.Context, w fetchWant, rp *kmsg.FetchRes
 		p.fetchFailed(t, w, stop, code)
 		return
 	}
-	d, err := decode(w.tp, rp, w.offset, !p.cfg.ReadUncommitted, p.decompressor)
+	h, err := unpack()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.fetching = false
 	if t.state != running || t.fetchSeq != w.seq {
+		h.drop()
 		return
 	}
-	ends := Ends{LogStart: rp.LogStartOffset, HighWatermark: rp.HighWatermark, LastStable: rp.LastStableOffset}
-	if ends != t.ends {
-		t.ends = ends
-		p.tell(t, func(o Observer, tp TP) { o.Seen(tp, ends) })
+	if b.ends != t.ends {
+		t.ends = b.ends
+		p.tell(t, func(o Observer, tp TP) { o.Seen(tp, b.ends) })
 	}
-	if err != nil && d.next == w.offset {
+	if err != nil && h.next() == w.offset {
 		p.metrics.failure("source", "decode", err)
 		p.fetchFailed(t, w, &Stop{
 			Reason: StopCorrupt, Offset: w.offset, Retry: true, Err: err,
@@ -182,37 +145,61 @@ func (p *RecordPath) fetched(ctx context.Context, w fetchWant, rp *kmsg.FetchRes
 	// An error behind good batches comes again, at the head of the next answer.
 	t.fetchFailures = 0
 	p.worked(t, true)
-	p.enqueue(t, d)
+	p.enqueue(t, h)
+}
+
+// unasked ends a want of which nothing was heard; with again, since the request failed.
+func (p *core) unasked(w fetchWant, again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.part.fetching = false
+	if again {
+		p.source.markDirty(w.tp.Topic)
+	}
+}
+
+// nothing ends a want of which the answer says nothing because there is nothing.
+func (p *core) nothing(w fetchWant) {
+	t := w.part
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.fetching = false
+	if t.state == running && t.fetchSeq == w.seq {
+		t.fetchFailures = 0
+		p.worked(t, true)
+	}
+}
+
+// fetchDone ends a job.
+func (p *core) fetchDone(j fetchJob, began time.Time, err error) {
+	p.locked(func() { p.source.finished(j.broker, 0, began, err) })
+	p.wake()
 }
 
 // enqueue takes what was read; the lock is held.
-func (p *RecordPath) enqueue(t *part, d decoded) {
-	if d.next == t.fetchOffset {
+func (p *core) enqueue(t *part, h haul) {
+	next := h.next()
+	if next == t.fetchOffset {
 		return
 	}
-	t.fetchOffset = d.next
-	if len(d.records) > 0 {
-		var bytes int64
-		for _, r := range d.records {
-			bytes += r.size()
-		}
-		t.queue = append(t.queue, d.records...)
-		t.queuedBytes += bytes
-		p.addInFlight(bytes)
+	t.fetchOffset = next
+	if !h.empty() {
+		t.queue.add(h)
+		p.account(t)
 		return
 	}
 	switch {
-	case len(t.queue) > 0: // the last batch made from the queue goes up to fetchOffset
+	case !t.queue.empty(): // the last batch made from the queue goes up to fetchOffset
 	case t.sending != nil && !t.sending.stale:
-		t.sending.next = d.next
+		t.sending.next = next
 	default:
-		t.position = d.next
-		p.tell(t, func(o Observer, tp TP) { o.Passed(tp, d.next) })
+		t.position = next
+		p.tell(t, func(o Observer, tp TP) { o.Passed(tp, next) })
 	}
 }
 
 // fetchFailed slows the partition down, or ends its reading with stop; the lock is held.
-func (p *RecordPath) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
+func (p *core) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
 	if t.state != running || t.fetchSeq != w.seq {
 		return
 	}
@@ -233,7 +220,7 @@ func (p *RecordPath) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) 
 }
 
 // fetchFault turns an error code into a stop, or nil when it is to be tried again with new metadata.
-func (p *RecordPath) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
+func (p *core) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
 	p.metrics.failure("source", "fetch", code)
 	switch {
 	case errors.Is(code, kerr.OffsetOutOfRange):

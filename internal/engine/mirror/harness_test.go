@@ -125,10 +125,19 @@ func (w *watcher) stopCount(tp TP) int {
 	return len(w.stops[tp])
 }
 
+// tested is what the tests use of either path.
+type tested interface {
+	Path
+	InFlight() int64
+	shared() *core
+}
+
+func (p *core) shared() *core { return p }
+
 // bench is a path between two clusters.
 type bench struct {
 	tb   testing.TB
-	path *RecordPath
+	path tested
 	seen *watcher
 	end  func()
 }
@@ -139,24 +148,45 @@ func plain(side string, bootstraps ...string) kafka.Cluster {
 	}
 }
 
+// way is one of the paths.
+type way string
+
+const (
+	records way = "records"
+	batches way = "batches"
+)
+
+// onBothPaths runs a test of what a Path promises on both of them.
+func onBothPaths(t *testing.T, test func(t *testing.T, on way)) {
+	t.Helper()
+	for _, on := range []way{records, batches} {
+		t.Run(string(on), func(t *testing.T) {
+			t.Parallel()
+			test(t, on)
+		})
+	}
+}
+
 // run starts a path that ends with the test, or when end is called.
-func run(tb testing.TB, source, target kafka.Cluster, change func(*Config)) *bench {
+func run(tb testing.TB, on way, source, target kafka.Cluster, change func(*Config)) *bench {
 	tb.Helper()
 	seen := newWatcher()
 	cfg := Config{
 		Source: source, Target: target, ClientID: "s->t|flow-0", Flow: "flow", Observer: seen, Registry: prometheus.NewRegistry(),
-		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})), RetryMin: 200 * time.Millisecond, RetryMax: time.Second,
+		PassThrough: on == batches, Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})), RetryMin: 200 * time.Millisecond, RetryMax: time.Second,
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	path, err := NewRecordPath(cfg)
+	made, err := New(cfg)
 	require.NoError(tb, err)
+	path, ok := made.(tested)
+	require.True(tb, ok)
 	return start(tb, path, seen)
 }
 
 // start is run with a path that is made already.
-func start(tb testing.TB, path *RecordPath, seen *watcher) *bench {
+func start(tb testing.TB, path tested, seen *watcher) *bench {
 	tb.Helper()
 	b := &bench{tb: tb, path: path, seen: seen}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -173,10 +203,10 @@ func start(tb testing.TB, path *RecordPath, seen *watcher) *bench {
 }
 
 // shared runs a path between the two brokers that all tests use.
-func shared(tb testing.TB, change func(*Config)) (s, t *kafkatest.Cluster, b *bench) {
+func shared(tb testing.TB, on way, change func(*Config)) (s, t *kafkatest.Cluster, b *bench) {
 	tb.Helper()
 	s, t = kafkatest.Shared(tb, kafkatest.V39), kafkatest.Shared(tb, kafkatest.V43)
-	return s, t, run(tb, plain("source", s.Bootstrap()), plain("target", t.Bootstrap()), change)
+	return s, t, run(tb, on, plain("source", s.Bootstrap()), plain("target", t.Bootstrap()), change)
 }
 
 // assign gives the path all partitions of a topic from start on; the copy has the name remote(topic).

@@ -19,6 +19,7 @@ type metrics struct {
 	flying    prometheus.Gauge
 	failures  *prometheus.CounterVec
 	stops     *prometheus.CounterVec
+	batches   *prometheus.CounterVec
 	collected []prometheus.Collector
 }
 
@@ -46,10 +47,13 @@ func newMetrics(cfg Config) (*metrics, error) {
 			Name: "mirrorflow_partition_stops_total", Help: "Stops of single partitions by reason.", ConstLabels: constant,
 		}, []string{"reason"}),
 	}
+	m.batches = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "mirrorflow_batches_total", Help: "Fetched batches by what became of them and why; of paths that pass batches through.", ConstLabels: constant,
+	}, []string{"verdict", "reason"})
 	if m.registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops} {
+	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops, m.batches} {
 		if err := m.registry.Register(c); err != nil {
 			m.close()
 			return nil, fmt.Errorf("register metrics of flow %s, task %d: %w", cfg.Flow, cfg.Task, err)
@@ -68,6 +72,8 @@ func (m *metrics) close() {
 }
 
 func (m *metrics) inFlight(n int64) { m.flying.Set(float64(n)) }
+
+func (m *metrics) batch(verdict, reason string) { m.batches.WithLabelValues(verdict, reason).Inc() }
 
 func (m *metrics) stop(r Reason) { m.stops.WithLabelValues(r.String()).Inc() }
 

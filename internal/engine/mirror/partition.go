@@ -41,9 +41,9 @@ type part struct {
 	ends           Ends
 
 	// Between. position: everything below is acknowledged or not to be mirrored.
-	queue       []record
-	queuedBytes int64
-	position    int64
+	queue    queue
+	counted  int64 // what of queue and sending is in the path's bytes in flight
+	position int64
 
 	// Writing. One batch at a time, so that nothing behind a failed record can be acknowledged before it.
 	tgt        view
@@ -52,8 +52,10 @@ type part struct {
 	hasID      bool
 	anew       bool  // the target does not know the identity used last: another producer is needed
 	expect     int64 // target offset of the next record if nobody else writes; -1 unknown
+	lane       int
 	maxBytes   int64 // learned from refusals
 	maxRecords int
+	appendTime bool // the target gives its own timestamps
 	foreignAt  time.Time
 
 	stop     *Stop // last one told and not yet over
@@ -75,11 +77,9 @@ type view struct {
 
 // sending is the batch under way.
 type sending struct {
-	records   []record
+	cargo     cargo
 	next      int64 // position once acknowledged
-	bytes     int64
 	id        identity
-	encoded   []byte
 	inRequest bool
 	uncertain bool // a request with it had no answer: it may be on the target
 	looked    bool // since the last lost answer the target's log was looked at, and it is not there
@@ -90,7 +90,7 @@ type sending struct {
 }
 
 // reset starts the partition at an assignment. The path's lock is held.
-func (p *RecordPath) reset(t *part, a Assignment) {
+func (p *core) reset(t *part, a Assignment) {
 	t.leaving = false
 	p.dropQueue(t)
 	if s := t.sending; s != nil {
@@ -103,11 +103,12 @@ func (p *RecordPath) reset(t *part, a Assignment) {
 	keep := t.sending
 	*t = part{
 		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, sending: keep,
-		fetchOffset: a.Start, position: a.Start, expect: -1, maxBytes: p.cfg.BatchBytes, maxRecords: math.MaxInt,
-		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts,
+		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
+		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, queue: t.queue, counted: t.counted,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
 	}
+	p.carrier.start(t)
 	p.source.markDirty(a.Source.Topic)
 	p.target.markDirty(a.Target.Topic)
 	notify(p.source.urgent)
@@ -115,9 +116,11 @@ func (p *RecordPath) reset(t *part, a Assignment) {
 }
 
 // dropQueue forgets what was read and not sent; it will be read again.
-func (p *RecordPath) dropQueue(t *part) {
-	p.addInFlight(-t.queuedBytes)
-	t.queue, t.queuedBytes = nil, 0
+func (p *core) dropQueue(t *part) {
+	if t.queue != nil {
+		t.queue.drop()
+	}
+	p.account(t)
 	t.fetchOffset = t.position
 	if t.sending != nil && !t.sending.stale {
 		t.fetchOffset = t.sending.next
@@ -127,15 +130,29 @@ func (p *RecordPath) dropQueue(t *part) {
 }
 
 // release ends the batch under way, acknowledged or not.
-func (p *RecordPath) release(t *part) {
-	p.addInFlight(-t.sending.bytes)
+func (p *core) release(t *part) {
+	t.sending.cargo.drop()
 	t.sending = nil
+	p.account(t)
 	p.settle(t)
 }
 
+// account brings the bytes in flight up to date with a partition; the lock is held.
+func (p *core) account(t *part) {
+	var n int64
+	if t.queue != nil {
+		n = t.queue.bytes()
+	}
+	if t.sending != nil {
+		n += t.sending.cargo.bytes()
+	}
+	p.addInFlight(n - t.counted)
+	t.counted = n
+}
+
 // settle does what waits for a partition's last acknowledgement.
-func (p *RecordPath) settle(t *part) {
-	if t.sending != nil || len(t.queue) > 0 {
+func (p *core) settle(t *part) {
+	if t.sending != nil || !t.queue.empty() {
 		return
 	}
 	if t.idle != nil {
@@ -153,7 +170,7 @@ func (p *RecordPath) settle(t *part) {
 }
 
 // stopPart stops a partition and tells so; with s.Retry it tries again by itself.
-func (p *RecordPath) stopPart(t *part, s Stop) {
+func (p *core) stopPart(t *part, s Stop) {
 	if t.state == closed {
 		return
 	}
@@ -171,8 +188,9 @@ func (p *RecordPath) stopPart(t *part, s Stop) {
 	t.attempts++
 	p.dropQueue(t)
 	if t.sending != nil && !t.sending.inRequest {
-		p.addInFlight(-t.sending.bytes)
+		t.sending.cargo.drop()
 		t.sending = nil
+		p.account(t)
 	} else if t.sending != nil {
 		t.sending.stale = true
 	}
@@ -181,7 +199,7 @@ func (p *RecordPath) stopPart(t *part, s Stop) {
 	p.settle(t)
 }
 
-func (p *RecordPath) tellStopped(t *part, s Stop) {
+func (p *core) tellStopped(t *part, s Stop) {
 	if s.Evidence == nil {
 		s.Evidence = map[string]any{}
 	}
@@ -193,7 +211,7 @@ func (p *RecordPath) tellStopped(t *part, s Stop) {
 }
 
 // worked notes that the side on which the partition had stopped works again.
-func (p *RecordPath) worked(t *part, onSource bool) {
+func (p *core) worked(t *part, onSource bool) {
 	if t.stop == nil || t.state != running || t.stop.Reason.onSource() != onSource {
 		return
 	}
@@ -210,7 +228,7 @@ func (r Reason) onSource() bool {
 }
 
 // retry starts a partition again whose back-off is over.
-func (p *RecordPath) retry(t *part) {
+func (p *core) retry(t *part) {
 	t.state = running
 	t.fetchNotBefore = time.Time{}
 	t.src.refresh(p.source.asked)
@@ -225,7 +243,7 @@ func (v *view) refresh(asked uint64) {
 
 // tell queues a call of the observer that is dropped when the partition is assigned anew before; Assign waits for one
 // under way. What f uses of the partition must have been read before, under the lock, which is held here and not there.
-func (p *RecordPath) tell(t *part, f func(Observer, TP)) {
+func (p *core) tell(t *part, f func(Observer, TP)) {
 	gen, tp := t.gen, t.asg.Source
 	p.events.push(func() {
 		current := false
@@ -237,14 +255,14 @@ func (p *RecordPath) tell(t *part, f func(Observer, TP)) {
 }
 
 // resolveAll applies new metadata of a side to all partitions. The path's lock is held.
-func (p *RecordPath) resolveAll(s *side) {
+func (p *core) resolveAll(s *side) {
 	now := time.Now()
 	for _, t := range p.order {
 		p.resolve(s, t, now)
 	}
 }
 
-func (p *RecordPath) resolve(s *side, t *part, now time.Time) {
+func (p *core) resolve(s *side, t *part, now time.Time) {
 	onSource := s == p.source
 	v, tp := &t.tgt, t.asg.Target
 	if onSource {
@@ -317,7 +335,7 @@ func (p *RecordPath) resolve(s *side, t *part, now time.Time) {
 }
 
 // unavailable notes that a partition has no leader, asks again, and tells after a while.
-func (p *RecordPath) unavailable(s *side, t *part, v *view, now time.Time, err error) {
+func (p *core) unavailable(s *side, t *part, v *view, now time.Time, err error) {
 	s.dirty[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
 	if v.badSince.IsZero() {
 		v.badSince = now
@@ -327,7 +345,7 @@ func (p *RecordPath) unavailable(s *side, t *part, v *view, now time.Time, err e
 	}
 }
 
-func (p *RecordPath) tellUnavailable(s *side, t *part, err error) {
+func (p *core) tellUnavailable(s *side, t *part, err error) {
 	onSource := s == p.source
 	reason := pick(onSource, StopSourceUnavailable, StopTargetUnavailable)
 	if t.stop != nil && t.stop.Reason == reason || t.state != running {
@@ -342,7 +360,7 @@ func (p *RecordPath) tellUnavailable(s *side, t *part, err error) {
 
 // stopSide stops a partition for a reason found in the metadata. What was read before a fault of the source is still
 // written; a fault of the target ends both.
-func (p *RecordPath) stopSide(t *part, onSource bool, s Stop) {
+func (p *core) stopSide(t *part, onSource bool, s Stop) {
 	if !onSource {
 		p.stopPart(t, s)
 		return

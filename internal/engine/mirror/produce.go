@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// requestsPerBroker Produce requests are under way at a target broker; a partition is in one of them only.
-	requestsPerBroker = 3
-	requestBytes      = 8 << 20
+	requestBytes = 8 << 20
+	// maxLanes is the most that a path spreads the partitions of a broker over.
+	maxLanes = 2
 	// produceTimeout is how long the target waits for its replicas.
 	produceTimeout = 15 * time.Second
 	// producerStateAge is below producer.id.expiration.ms: brokers age what they know of a producer by the timestamps of its
@@ -32,6 +32,7 @@ const (
 // produceJob is one Produce request to one broker. Its partitions' batches are marked inRequest.
 type produceJob struct {
 	broker int32
+	lane   int
 	bytes  int64
 	sends  []produceSend
 	// verify: the one batch of the job may be on the target already; look before it is sent again.
@@ -47,7 +48,7 @@ type produceSend struct {
 	id    [16]byte
 }
 
-func (p *RecordPath) produceLoop(ctx context.Context) {
+func (p *core) produceLoop(ctx context.Context) {
 	for {
 		var jobs []produceJob
 		p.locked(func() { jobs = p.produceJobs(ctx, time.Now()) })
@@ -67,19 +68,24 @@ func (p *RecordPath) produceLoop(ctx context.Context) {
 }
 
 // produceJobs makes requests of what is ready; the lock is held.
-func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJob {
+func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 	if !p.cfg.MayWrite() {
 		p.wakeIn(withheldPause)
 		return nil
 	}
-	open := map[int32]*produceJob{}
+	type line struct {
+		broker int32
+		lane   int
+	}
+	open := map[line]*produceJob{}
+	_, most := p.carrier.lanes()
 	var jobs []produceJob
 	for i := range p.order {
 		t := p.order[(i+p.turn)%len(p.order)]
 		if t.state != running && t.state != closing || t.tgt.leader < 0 {
 			continue
 		}
-		b := p.target.broker(t.tgt.leader)
+		b, to := p.target.broker(t.tgt.leader), line{t.tgt.leader, t.lane}
 		if now.Before(b.notBefore) {
 			continue
 		}
@@ -87,9 +93,9 @@ func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJo
 		switch {
 		case s != nil && (s.inRequest || now.Before(s.notBefore)):
 			continue
-		case s == nil && (len(t.queue) == 0 || t.state != running):
+		case s == nil && (t.queue.empty() || t.state != running):
 			continue
-		case open[t.tgt.leader] == nil && b.busy >= requestsPerBroker:
+		case open[to] == nil && b.busy[t.lane] >= most:
 			continue
 		case s == nil && !p.identify(ctx, t, now):
 			continue
@@ -99,21 +105,21 @@ func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJo
 		}
 		s.inRequest = true
 		send := produceSend{part: t, batch: s, tp: t.asg.Target, id: t.tgt.id}
-		if s.uncertain && !s.looked && s.oldest() < now.Add(-producerStateAge).UnixMilli() {
-			b.busy++
-			jobs = append(jobs, produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true})
+		if s.uncertain && !s.looked && s.cargo.oldest() < now.Add(-producerStateAge).UnixMilli() {
+			b.busy[t.lane]++
+			jobs = append(jobs, produceJob{broker: t.tgt.leader, lane: t.lane, sends: []produceSend{send}, verify: true})
 			continue
 		}
-		j := open[t.tgt.leader]
+		j := open[to]
 		if j == nil {
-			b.busy++
-			j = &produceJob{broker: t.tgt.leader}
-			open[t.tgt.leader] = j
+			b.busy[t.lane]++
+			j = &produceJob{broker: t.tgt.leader, lane: t.lane}
+			open[to] = j
 		}
 		j.sends = append(j.sends, send)
-		if j.bytes += s.bytes; j.bytes >= b.limit {
+		if j.bytes += s.cargo.bytes(); j.bytes >= b.limit {
 			jobs = append(jobs, *j)
-			delete(open, t.tgt.leader)
+			delete(open, to)
 		}
 	}
 	for _, j := range open {
@@ -122,41 +128,20 @@ func (p *RecordPath) produceJobs(ctx context.Context, now time.Time) []produceJo
 	return jobs
 }
 
-func (s *sending) oldest() int64 {
-	oldest := s.records[0].ts
-	for _, r := range s.records {
-		oldest = min(oldest, r.ts)
-	}
-	return oldest
-}
-
 // takeBatch moves the head of the queue into a batch; the lock is held.
-func (p *RecordPath) takeBatch(t *part, now time.Time) *sending {
-	n, bytes := 0, int64(0)
-	for n < len(t.queue) && n < t.maxRecords {
-		size := t.queue[n].size()
-		if n > 0 && (bytes+size > t.maxBytes || n >= 1<<20) {
-			break
-		}
-		bytes += size
-		n++
+func (p *core) takeBatch(t *part, now time.Time) *sending {
+	c, next := t.queue.take(t)
+	if t.queue.empty() {
+		next = t.fetchOffset
 	}
-	s := &sending{records: t.queue[:n:n], bytes: bytes, id: t.id, since: now}
-	t.queue = t.queue[n:]
-	t.queuedBytes -= bytes
-	if len(t.queue) == 0 {
-		t.queue = nil
-		s.next = t.fetchOffset
-	} else {
-		s.next = s.records[n-1].offset + 1
-	}
-	t.sending = s
-	return s
+	t.sending = &sending{cargo: c, next: next, id: t.id, since: now}
+	p.account(t)
+	return t.sending
 }
 
 // identify gives the partition a producer identity that it has not used before, or asks the target for one. The lock is
 // held.
-func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool {
+func (p *core) identify(ctx context.Context, t *part, now time.Time) bool {
 	used, was := p.used[t.asg.Target]
 	switch {
 	case t.hasID && (t.id.pid >= 0 || p.ids.pid < 0): // else there are identities again
@@ -177,14 +162,14 @@ func (p *RecordPath) identify(ctx context.Context, t *part, now time.Time) bool 
 }
 
 // ask has the target asked for an identity, unless that is going on or was tried just now; the lock is held.
-func (p *RecordPath) ask(ctx context.Context, now time.Time) {
+func (p *core) ask(ctx context.Context, now time.Time) {
 	if !p.askingID && !now.Before(p.idsAfter) {
 		p.askingID = true
 		p.spawn("asking for a producer id", func() { p.askIdentity(ctx) })
 	}
 }
 
-func (p *RecordPath) askIdentity(ctx context.Context) {
+func (p *core) askIdentity(ctx context.Context) {
 	reqCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req := kmsg.NewPtrInitProducerIDRequest()
@@ -223,54 +208,13 @@ func (p *RecordPath) askIdentity(ctx context.Context) {
 
 var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
 
-func (p *RecordPath) produce(ctx context.Context, j produceJob) {
-	req := kmsg.NewPtrProduceRequest()
-	req.Acks = -1
-	req.TimeoutMillis = int32(produceTimeout.Milliseconds())
-	at, names := map[string]int{}, map[[16]byte]string{}
-	for _, s := range j.sends {
-		if s.batch.encoded == nil {
-			s.batch.encoded = p.codecs.encode(s.batch.records, s.batch.id)
-		}
-		i, ok := at[s.tp.Topic]
-		if !ok {
-			rt := kmsg.NewProduceRequestTopic()
-			rt.Topic, rt.TopicID = s.tp.Topic, s.id
-			i = len(req.Topics)
-			at[s.tp.Topic], names[s.id] = i, s.tp.Topic
-			req.Topics = append(req.Topics, rt)
-		}
-		rp := kmsg.NewProduceRequestTopicPartition()
-		rp.Partition, rp.Records = s.tp.Partition, s.batch.encoded
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
-	}
-	if !p.cfg.MayWrite() {
-		p.withhold(j)
-		return
-	}
+func (p *core) produce(ctx context.Context, j produceJob) {
 	began := time.Now()
-	answer, err := p.target.request(ctx, j.broker, req)
-	resp, ok := answer.(*kmsg.ProduceResponse)
-	if err == nil && !ok {
-		err = errNoProduceAnswer
-	}
-	byTP := map[TP]*kmsg.ProduceResponseTopicPartition{}
-	if err == nil {
-		for i := range resp.Topics {
-			rt := &resp.Topics[i]
-			name := rt.Topic
-			if name == "" {
-				name = names[rt.TopicID]
-			}
-			for k := range rt.Partitions {
-				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
-			}
-		}
-	}
+	answers, err := p.carrier.write(ctx, j)
 	var limits map[string]map[string]string
-	for _, s := range j.sends {
-		if rp := byTP[s.tp]; rp != nil && limits[s.tp.Topic] == nil {
-			if names := limitNames(kerr.ErrorForCode(rp.ErrorCode)); len(names) > 0 {
+	for i, s := range j.sends {
+		if err == nil && !answers[i].missing && limits[s.tp.Topic] == nil {
+			if names := limitNames(kerr.ErrorForCode(answers[i].code)); len(names) > 0 {
 				if limits == nil {
 					limits = map[string]map[string]string{}
 				}
@@ -278,22 +222,32 @@ func (p *RecordPath) produce(ctx context.Context, j produceJob) {
 			}
 		}
 	}
+	if errors.Is(err, errWithheld) {
+		p.withhold(j)
+		return
+	}
 	p.locked(func() {
-		p.target.finished(j.broker, began, err)
-		for _, s := range j.sends {
-			p.produced(ctx, s, byTP[s.tp], err, limits[s.tp.Topic])
+		p.target.finished(j.broker, j.lane, began, err)
+		for i, s := range j.sends {
+			p.produced(ctx, s, answers[i], err, limits[s.tp.Topic])
 		}
 	})
 	p.wake()
 }
 
+// errWithheld is a carrier's answer when Config.MayWrite says no right before the request is sent.
+var errWithheld = errors.New("mirror: nothing may be written now")
+
 // withhold takes a request back that was not sent, since nothing may be written now. Its batches stay as they are.
-func (p *RecordPath) withhold(j produceJob) {
+func (p *core) withhold(j produceJob) {
 	p.locked(func() {
-		p.target.broker(j.broker).busy--
+		p.target.broker(j.broker).busy[j.lane]--
 		for _, s := range j.sends {
 			s.batch.inRequest = false
-			if s.part.sending == s.batch && s.batch.stale {
+			switch {
+			case s.part.sending != s.batch:
+				s.batch.cargo.drop()
+			case s.batch.stale:
 				p.release(s.part)
 			}
 		}
@@ -319,31 +273,38 @@ func tooLarge(err error) bool {
 }
 
 // produced takes the answer for one partition; the lock is held.
-func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.ProduceResponseTopicPartition, err error, limits map[string]string) {
+func (p *core) produced(ctx context.Context, s produceSend, rp written, err error, limits map[string]string) {
 	t, b := s.part, s.batch
 	b.inRequest = false
 	if t.sending != b { // removed meanwhile
+		b.cargo.drop()
 		return
 	}
 	if b.stale {
 		p.release(t)
 		return
 	}
-	if err == nil && rp == nil {
+	if err == nil && rp.missing {
 		err = errNoProduceAnswer
 	}
 	if err != nil {
-		b.uncertain, b.looked = true, false
+		if !rp.unsent {
+			b.uncertain, b.looked = true, false
+		}
 		p.resendLater(t, err)
 		return
 	}
-	code := kerr.ErrorForCode(rp.ErrorCode)
+	code := kerr.ErrorForCode(rp.code)
 	if code != nil {
 		p.metrics.failure("target", "produce", code)
 	}
 	switch {
+	case code == nil && rp.base < 0:
+		// It was there, says the target, but not where.
+		p.renumber(ctx, t, kerr.DuplicateSequenceNumber)
 	case code == nil:
-		p.acknowledge(t, rp.BaseOffset)
+		t.appendTime = rp.appendTime
+		p.acknowledge(t, rp.base)
 	case errors.Is(code, kerr.OutOfOrderSequenceNumber), errors.Is(code, kerr.UnknownProducerID), errors.Is(code, kerr.InvalidProducerEpoch),
 		errors.Is(code, kerr.InvalidProducerIDMapping), errors.Is(code, kerr.DuplicateSequenceNumber), errors.Is(code, kerr.ProducerFenced):
 		p.renumber(ctx, t, code)
@@ -351,8 +312,15 @@ func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.Produ
 		p.refused(t, rp, code, limits)
 	case errors.Is(code, kerr.InvalidRecord), errors.Is(code, kerr.InvalidTimestamp), errors.Is(code, kerr.UnsupportedCompressionType),
 		errors.Is(code, kerr.UnsupportedForMessageFormat), errors.Is(code, kerr.PolicyViolation), errors.Is(code, kerr.InvalidTopicException),
-		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3:
+		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3 && !b.cargo.damaged():
 		p.refused(t, rp, code, limits)
+	case errors.Is(code, kerr.CorruptMessage) && b.cargo.damaged():
+		at, _ := b.cargo.first()
+		p.stopPart(t, Stop{
+			Reason: StopCorrupt, Offset: at, Retry: true, Err: code,
+			Message: fmt.Sprintf("The batch at offset %d of partition %d of topic %s on the source does not have the checksum that it claims.", at,
+				t.asg.Source.Partition, t.asg.Source.Topic),
+		})
 	case errors.Is(code, kerr.TopicAuthorizationFailed), errors.Is(code, kerr.ClusterAuthorizationFailed):
 		p.stopPart(t, Stop{
 			Reason: StopTargetDenied, Offset: t.position, Retry: true, Err: code,
@@ -366,9 +334,11 @@ func (p *RecordPath) produced(ctx context.Context, s produceSend, rp *kmsg.Produ
 }
 
 // resendLater keeps the batch, unchanged, for another attempt; the lock is held.
-func (p *RecordPath) resendLater(t *part, cause error) {
+func (p *core) resendLater(t *part, cause error) {
 	b := t.sending
-	b.failures++
+	if b.failures++; b.failures == 3 {
+		b.cargo.detach()
+	}
 	wait := min(2*time.Second, 50*time.Millisecond<<min(b.failures, 6))
 	now := time.Now()
 	b.notBefore = now.Add(wait)
@@ -377,7 +347,7 @@ func (p *RecordPath) resendLater(t *part, cause error) {
 	if now.Sub(b.since) < unavailableAfter {
 		return
 	}
-	if len(t.queue) > 0 {
+	if !t.queue.empty() {
 		// Others may use the budget better; this will be read again.
 		p.dropQueue(t)
 	}
@@ -388,10 +358,10 @@ func (p *RecordPath) resendLater(t *part, cause error) {
 }
 
 // acknowledge takes the batch under way as written from base on; the lock is held.
-func (p *RecordPath) acknowledge(t *part, base int64) {
+func (p *core) acknowledge(t *part, base int64) {
 	b := t.sending
-	spans, bytes := spansOf(b.records, base)
-	n := int64(len(b.records))
+	spans, bytes := b.cargo.spans(base)
+	n := int64(b.cargo.count())
 	if t.expect >= 0 && base != t.expect {
 		p.foreign(t, base)
 	}
@@ -404,7 +374,7 @@ func (p *RecordPath) acknowledge(t *part, base int64) {
 	}
 	t.position = b.next
 	next := b.next
-	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.records[n-1].ts, time.Now())
+	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.cargo.newest(), time.Now())
 	p.tell(t, func(o Observer, tp TP) {
 		o.Mirrored(tp, spans)
 		o.Passed(tp, next)
@@ -413,26 +383,8 @@ func (p *RecordPath) acknowledge(t *part, base int64) {
 	p.release(t)
 }
 
-// spansOf pairs source offsets with the consecutive target offsets from base on.
-func spansOf(records []record, base int64) (spans []Span, bytes int64) {
-	for i, r := range records {
-		size := int64(len(r.body))
-		bytes += size
-		if k := len(spans) - 1; k >= 0 && spans[k].Source+spans[k].Count == r.offset {
-			spans[k].Count++
-			spans[k].Bytes += size
-			spans[k].LastTimestamp = r.ts
-			continue
-		}
-		spans = append(spans, Span{
-			Source: r.offset, Target: base + int64(i), Count: 1, Bytes: size, FirstTimestamp: r.ts, LastTimestamp: r.ts,
-		})
-	}
-	return spans, bytes
-}
-
 // foreign tells that the target holds records of somebody else, or lost some of ours; the lock is held.
-func (p *RecordPath) foreign(t *part, base int64) {
+func (p *core) foreign(t *part, base int64) {
 	now := time.Now()
 	if now.Sub(t.foreignAt) < 10*time.Second {
 		return
@@ -456,63 +408,53 @@ func (p *RecordPath) foreign(t *part, base int64) {
 
 // refused looks for the record that the target does not take: the batch is made smaller until it is alone. The target
 // took nothing of the batch, so its sequence numbers are free. The lock is held.
-func (p *RecordPath) refused(t *part, rp *kmsg.ProduceResponseTopicPartition, code error, limits map[string]string) {
+func (p *core) refused(t *part, rp written, code error, limits map[string]string) {
 	b := t.sending
-	n := len(b.records)
-	if n > 1 {
-		if tooLarge(code) {
-			t.maxBytes = max(b.bytes/2, 1)
-			t.maxRecords = n / 2
-		} else {
-			t.maxRecords = n / 2
-			for _, e := range rp.ErrorRecords {
-				if k := int(e.RelativeOffset); k >= 0 && k < n {
-					t.maxRecords = min(t.maxRecords, max(k, 1))
-				}
-			}
-		}
-		p.putBack(t)
+	if b.cargo.count() > 1 {
+		p.carrier.narrow(t, rp, code, limits)
 		return
 	}
-	r := b.records[0]
+	offset, size := b.cargo.first()
+	ts, encoded := b.cargo.newest(), b.cargo.encoded()
 	why := code.Error()
-	if rp.ErrorMessage != nil && *rp.ErrorMessage != "" {
-		why = *rp.ErrorMessage
+	if rp.message != "" {
+		why = rp.message
 	}
-	for _, e := range rp.ErrorRecords {
-		if e.ErrorMessage != nil && *e.ErrorMessage != "" {
-			why = *e.ErrorMessage
+	for _, f := range rp.faults {
+		if f.message != "" {
+			why = f.message
 		}
 	}
 	evidence := map[string]any{
-		"offset": r.offset, "bytes": len(r.body), "batch_bytes": len(b.encoded), "timestamp": r.ts, "target_topic": t.asg.Target.Topic, "answer": why,
+		"offset": offset, "bytes": size, "batch_bytes": encoded, "timestamp": ts, "target_topic": t.asg.Target.Topic, "answer": why,
 	}
-	stop := Stop{Reason: StopRefused, Offset: r.offset, Retry: true, Err: code, Evidence: evidence}
-	stop.Message = fmt.Sprintf("The target refuses the record at offset %d of partition %d of topic %s: %s.", r.offset,
+	stop := Stop{Reason: StopRefused, Offset: offset, Retry: true, Err: code, Evidence: evidence}
+	stop.Message = fmt.Sprintf("The target refuses the record at offset %d of partition %d of topic %s: %s.", offset,
 		t.asg.Source.Partition, t.asg.Source.Topic, why)
 	if tooLarge(code) {
 		stop.Reason = StopTooLarge
 		stop.Message = fmt.Sprintf("The record at offset %d of partition %d of topic %s takes %d bytes in a batch of its own; topic %s on the target allows less (%s).",
-			r.offset, t.asg.Source.Partition, t.asg.Source.Topic, len(b.encoded), t.asg.Target.Topic, settings(limits))
+			offset, t.asg.Source.Partition, t.asg.Source.Topic, encoded, t.asg.Target.Topic, settings(limits))
 		evidence["limit"] = settings(limits)
-	} else if outsideWindow(r.ts, limits, time.Now()) {
+	} else if outsideWindow(ts, limits, time.Now()) {
 		stop.Message = fmt.Sprintf("%s Topic %s on the target has %s.", stop.Message, t.asg.Target.Topic, settings(limits))
 		evidence["limit"] = settings(limits)
 	}
-	t.maxRecords, t.maxBytes = 1, p.cfg.BatchBytes
+	p.carrier.start(t) // whatever was learned of the size may have changed when it tries again
+	t.maxRecords = 1
 	p.stopPart(t, stop)
 }
 
 // putBack returns the batch under way to the head of the queue; the lock is held.
-func (p *RecordPath) putBack(t *part) {
+func (p *core) putBack(t *part) {
 	b := t.sending
-	if len(t.queue) == 0 {
+	if t.queue.empty() {
 		// What was passed behind the batch is in fetchOffset still.
 		t.fetchOffset = max(t.fetchOffset, b.next)
 	}
-	t.queue = append(b.records[:len(b.records):len(b.records)], t.queue...)
-	t.queuedBytes += b.bytes
+	t.queue.putBack(b.cargo)
 	t.sending = nil
+	p.account(t)
 	notify(p.wakeProduce)
 }
 

@@ -38,17 +38,23 @@ type record struct {
 
 func (r record) size() int64 { return int64(len(r.body)) + recordOverhead }
 
+func (d *decoded) next() int64 { return d.upTo }
+
+func (d *decoded) empty() bool { return len(d.records) == 0 }
+
+func (d *decoded) drop() {}
+
 // decoded is the content of one fetched partition.
 type decoded struct {
 	records []record
-	// next is the source offset to ask for now: behind the last complete batch, control and aborted ones included.
-	next int64
+	// upTo is the source offset to ask for now: behind the last complete batch, control and aborted ones included.
+	upTo int64
 }
 
 // decode reads the batches of a fetch response from offset from on. Control records and, with committed, the records of
 // aborted transactions are left out. An error concerns the batch at next; what was read before it is returned.
 func decode(tp TP, p *kmsg.FetchResponseTopicPartition, from int64, committed bool, decompressor kgo.Decompressor) (decoded, error) {
-	d := decoded{next: from}
+	d := decoded{upTo: from}
 	aborts := map[int64][]int64{}
 	if committed {
 		for _, a := range p.AbortedTransactions {
@@ -95,7 +101,7 @@ func (d *decoded) batch(b []byte, aborts map[int64][]int64, decompressor kgo.Dec
 	if lastDelta < 0 || last < base {
 		return fmt.Errorf("%w: base offset %d, last delta %d", errCorrupt, base, lastDelta)
 	}
-	if last < d.next {
+	if last < d.upTo {
 		return nil
 	}
 	if want, got := binary.BigEndian.Uint32(b[17:]), crc32.Checksum(b[21:], castagnoli); want != got {
@@ -116,7 +122,7 @@ func (d *decoded) batch(b []byte, aborts map[int64][]int64, decompressor kgo.Dec
 			return fmt.Errorf("%w: the batch at offset %d: %w", errCorrupt, base, err)
 		}
 	}
-	d.next = last + 1
+	d.upTo = last + 1
 	return nil
 }
 
@@ -186,7 +192,7 @@ func (d *decoded) records2(b []byte, attrs uint16, decompressor kgo.Decompressor
 		if attrs&attrAppendTime != 0 {
 			r.ts = maxTS
 		}
-		if r.offset >= d.next {
+		if r.offset >= d.upTo {
 			d.records = append(d.records, r)
 		}
 	}
@@ -198,7 +204,7 @@ func (d *decoded) oldMessages(tp TP, p *kmsg.FetchResponseTopicPartition, b []by
 	one := *p
 	one.RecordBatches = b
 	one.ErrorCode = 0
-	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: d.next, Topic: tp.Topic, Partition: tp.Partition},
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: d.upTo, Topic: tp.Topic, Partition: tp.Partition},
 		&one, decompressor, nil)
 	if fp.Err != nil {
 		return fmt.Errorf("%w: %w", errCorrupt, fp.Err)
@@ -212,7 +218,7 @@ func (d *decoded) oldMessages(tp TP, p *kmsg.FetchResponseTopicPartition, b []by
 		body = binary.AppendVarint(body, 0)
 		d.records = append(d.records, record{offset: r.Offset, ts: ts, body: body, codec: int8(r.Attrs.CompressionType())})
 	}
-	d.next = max(d.next, next)
+	d.upTo = max(d.upTo, next)
 	return nil
 }
 

@@ -3,324 +3,304 @@ package mirror
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// RecordPath is a Path that reads records and writes them again in batches of its own, with the codec they had. It uses
-// kgo for connections and metadata, and speaks Fetch and Produce itself: kgo's consumer and producer hide the answers on
-// which the promises rest (what lies between records, which record was refused, what a lost answer may have meant).
-//
-// Each partition has one batch under way, numbered by an idempotent producer, and sent again unchanged until the target
-// has answered: order holds, and an append of which the answer was lost is recognised by the target.
+// RecordPath is a Path that reads records and writes them again in batches of its own, with the codec they had. It speaks
+// Fetch and Produce over kgo's connections: kgo's consumer and producer hide the answers on which the promises rest (what
+// lies between records, which record was refused, what a lost answer may have meant).
 //
 // All methods are safe for concurrent use. Run must be called once; it closes the clients.
 type RecordPath struct {
-	cfg            Config
-	source, target *side
-	events         *dispatcher
-	metrics        *metrics
-	codecs         codecs
-	decompressor   kgo.Decompressor
-	group          sync.WaitGroup
-	fault          chan error // the first panic
-	inFlight       atomic.Int64
-	wakeFetch      chan struct{}
-	wakeProduce    chan struct{}
-	wakeCheck      chan struct{}
-
-	mu    sync.Mutex
-	parts map[TP]*part
-	order []*part // of parts; fetching starts at another one each time
-	turn  int
-	ids   identity // for partitions that have none of their own yet
-	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
-	// again, since the target would take new records for old ones and drop them.
-	used     map[TP]identity
-	hasIDs   bool
-	askingID bool
-	idsAfter time.Time
-	// askAgain is how long to go without idempotence before asking again.
-	askAgain time.Duration
+	*core
+	codecs       codecs
+	decompressor kgo.Decompressor
 }
 
-// NewRecordPath makes a path; it connects when it runs. After an error nothing is left behind.
-func NewRecordPath(cfg Config) (_ *RecordPath, err error) {
-	if err := cfg.setDefaults(); err != nil {
+// NewRecordPath makes a path; it connects when it runs.
+func NewRecordPath(cfg Config) (*RecordPath, error) {
+	c, err := newCodecs()
+	if err != nil {
 		return nil, err
 	}
-	p := &RecordPath{
-		cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{}, decompressor: kgo.DefaultDecompressor(),
-		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
-	}
-	p.events = newDispatcher(p.failed)
-	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	if p.codecs, err = newCodecs(); err != nil {
+	p := &RecordPath{codecs: c, decompressor: kgo.DefaultDecompressor()}
+	if p.core, err = newCore(cfg); err != nil {
 		return nil, err
 	}
-	if err := p.source.open(cfg.Source, cfg.ClientID+"|replication-consumer"); err != nil {
-		return nil, err
-	}
-	if err := p.target.open(cfg.Target, cfg.ClientID+"|replication-producer"); err != nil {
-		return nil, err
-	}
-	if p.metrics, err = newMetrics(cfg); err != nil {
-		return nil, err
-	}
+	p.carrier = p
 	return p, nil
 }
 
-// close gives up what a path holds beside memory.
-func (p *RecordPath) close() {
-	for _, s := range []*side{p.source, p.target} {
-		if s.client != nil {
-			s.client.Close()
+func (p *RecordPath) lanes() (lanes, requests int) { return 1, 3 }
+
+func (p *RecordPath) room() int64 { return p.cfg.MaxBytesInFlight - p.inFlight.Load() }
+
+func (p *RecordPath) start(t *part) {
+	t.maxBytes = p.cfg.BatchBytes
+	if t.queue == nil {
+		t.queue = &recordQueue{path: p}
+	}
+}
+
+func (p *RecordPath) disconnect() {}
+
+// narrow puts the batch back, so that a smaller one is taken.
+func (p *RecordPath) narrow(t *part, w written, code error, _ map[string]string) {
+	c := t.sending.cargo
+	n := c.count()
+	t.maxRecords = n / 2
+	if tooLarge(code) {
+		t.maxBytes = max(c.bytes()/2, 1)
+	}
+	for _, f := range w.faults {
+		if f.index >= 0 && f.index < n {
+			t.maxRecords = min(t.maxRecords, max(f.index, 1))
 		}
 	}
-	if p.metrics != nil {
-		p.metrics.close()
-	}
+	p.putBack(t)
 }
 
-func newSide(p *RecordPath, name string, maxBytes int64) *side {
-	return &side{
-		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
-		urgent: make(chan struct{}, 1), brokers: map[int32]*brokerState{}, maxBytes: maxBytes,
+func (j fetchJob) request(cfg *Config) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis = int32(j.maxWait(cfg).Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = j.maxBytes
+	if !cfg.ReadUncommitted {
+		req.IsolationLevel = 1
 	}
+	at := map[string]int{}
+	for _, w := range j.wants {
+		i, ok := at[w.tp.Topic]
+		if !ok {
+			rt := kmsg.NewFetchRequestTopic()
+			rt.Topic, rt.TopicID = w.tp.Topic, w.id
+			i = len(req.Topics)
+			at[w.tp.Topic] = i
+			req.Topics = append(req.Topics, rt)
+		}
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = w.tp.Partition, w.offset, min(j.maxBytes, 1<<20)
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+	}
+	return req
 }
 
-// Run implements Path. A panic within ends it, with a *report.PanicError.
-func (p *RecordPath) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	dispatched := make(chan struct{})
-	eventsCtx, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopEvents()
-	go func() {
-		defer close(dispatched)
-		p.events.run(eventsCtx)
-	}()
-	p.spawn("the source's metadata", func() { p.source.metadataLoop(ctx) })
-	p.spawn("the target's metadata", func() { p.target.metadataLoop(ctx) })
-	p.spawn("checking", func() { p.checkLoop(ctx) })
-	p.spawn("the order of reading", func() { p.fetchLoop(ctx) })
-	p.spawn("the order of writing", func() { p.produceLoop(ctx) })
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-p.fault:
-		cancel()
+var errNoFetchAnswer = errors.New("mirror: the answer to a fetch has another form than expected")
+
+func (p *RecordPath) read(ctx context.Context, j fetchJob) {
+	began := time.Now()
+	answer, err := p.source.request(ctx, j.broker, j.request(&p.cfg))
+	resp, ok := answer.(*kmsg.FetchResponse)
+	if err == nil && !ok {
+		err = errNoFetchAnswer
 	}
-	p.group.Wait()
-	stopEvents()
-	<-dispatched
-	p.locked(func() { p.remove(p.order...) })
-	p.close()
 	if err == nil {
-		select {
-		case err = <-p.fault:
-		default:
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	byTP := map[TP]*kmsg.FetchResponseTopicPartition{}
+	if err == nil {
+		names := map[[16]byte]string{}
+		for _, w := range j.wants {
+			names[w.id] = w.tp.Topic
+		}
+		for i := range resp.Topics {
+			rt := &resp.Topics[i]
+			name := rt.Topic
+			if name == "" {
+				name = names[rt.TopicID]
+			}
+			for k := range rt.Partitions {
+				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
+			}
 		}
 	}
-	return err
-}
-
-// spawn calls f in a goroutine that Run waits for. A panic ends Run.
-func (p *RecordPath) spawn(where string, f func()) {
-	p.group.Go(func() {
-		err := report.Contained("the data path: "+where, func() error {
-			f()
-			return nil
+	for _, w := range j.wants {
+		rp := byTP[w.tp]
+		if err != nil || rp == nil {
+			p.unasked(w, true)
+			continue
+		}
+		ends := Ends{LogStart: rp.LogStartOffset, HighWatermark: rp.HighWatermark, LastStable: rp.LastStableOffset}
+		p.fetched(ctx, w, bounds{rp.ErrorCode, ends}, j.broker, func() (haul, error) {
+			d, err := decode(w.tp, rp, w.offset, !p.cfg.ReadUncommitted, p.decompressor)
+			return &d, err
 		})
-		if err != nil {
-			p.failed(err)
-		}
-	})
-}
-
-// failed ends Run with a fault; only the first counts.
-func (p *RecordPath) failed(err error) {
-	select {
-	case p.fault <- err:
-	default:
 	}
+	p.fetchDone(j, began, err)
 }
 
-// locked calls f with the lock held, which a panic does not leave behind: others would wait for it for ever.
-func (p *RecordPath) locked(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-}
-
-// checkLoop does what goes by time: retries that are due, sides that fall silent.
-func (p *RecordPath) checkLoop(ctx context.Context) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-p.wakeCheck:
+func (p *RecordPath) write(ctx context.Context, j produceJob) ([]written, error) {
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks = -1
+	req.TimeoutMillis = int32(produceTimeout.Milliseconds())
+	at, names := map[string]int{}, map[[16]byte]string{}
+	for _, s := range j.sends {
+		i, ok := at[s.tp.Topic]
+		if !ok {
+			rt := kmsg.NewProduceRequestTopic()
+			rt.Topic, rt.TopicID = s.tp.Topic, s.id
+			i = len(req.Topics)
+			at[s.tp.Topic], names[s.id] = i, s.tp.Topic
+			req.Topics = append(req.Topics, rt)
 		}
-		now := time.Now()
-		p.source.check(ctx, now)
-		p.target.check(ctx, now)
-		p.locked(func() {
-			for _, t := range p.order {
-				if t.state == waiting && !now.Before(t.retryAt) {
-					p.retry(t)
-				}
+		rp := kmsg.NewProduceRequestTopicPartition()
+		rp.Partition, rp.Records = s.tp.Partition, s.batch.cargo.encode(s.batch.id)
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+	}
+	if !p.cfg.MayWrite() {
+		return make([]written, len(j.sends)), errWithheld
+	}
+	answer, err := p.target.request(ctx, j.broker, req)
+	resp, ok := answer.(*kmsg.ProduceResponse)
+	if err == nil && !ok {
+		err = errNoProduceAnswer
+	}
+	byTP := map[TP]*kmsg.ProduceResponseTopicPartition{}
+	if err == nil {
+		for i := range resp.Topics {
+			rt := &resp.Topics[i]
+			name := rt.Topic
+			if name == "" {
+				name = names[rt.TopicID]
 			}
-			if p.hasIDs && p.ids.pid < 0 {
-				p.ask(ctx, now)
+			for k := range rt.Partitions {
+				byTP[TP{name, rt.Partitions[k].Partition}] = &rt.Partitions[k]
 			}
+		}
+	}
+	all := make([]written, len(j.sends))
+	for i, s := range j.sends {
+		rp := byTP[s.tp]
+		if rp == nil {
+			all[i].missing = true
+			continue
+		}
+		all[i] = written{code: rp.ErrorCode, base: rp.BaseOffset}
+		if rp.ErrorMessage != nil {
+			all[i].message = *rp.ErrorMessage
+		}
+		for _, e := range rp.ErrorRecords {
+			f := recordFault{index: int(e.RelativeOffset)}
+			if e.ErrorMessage != nil {
+				f.message = *e.ErrorMessage
+			}
+			all[i].faults = append(all[i].faults, f)
+		}
+	}
+	return all, err
+}
+
+// recordQueue is the queue of a RecordPath's partition.
+type recordQueue struct {
+	path    *RecordPath
+	records []record
+	size    int64
+}
+
+func (q *recordQueue) empty() bool { return len(q.records) == 0 }
+
+func (q *recordQueue) bytes() int64 { return q.size }
+
+func (q *recordQueue) drop() { q.records, q.size = nil, 0 }
+
+func (q *recordQueue) add(h haul) {
+	d, ok := h.(*decoded)
+	if !ok {
+		return
+	}
+	for _, r := range d.records {
+		q.size += r.size()
+	}
+	q.records = append(q.records, d.records...)
+}
+
+func (q *recordQueue) take(t *part) (c cargo, next int64) {
+	n, bytes := 0, int64(0)
+	for n < len(q.records) && n < t.maxRecords {
+		size := q.records[n].size()
+		if n > 0 && (bytes+size > t.maxBytes || n >= 1<<20) {
+			break
+		}
+		bytes += size
+		n++
+	}
+	l := &load{codecs: &q.path.codecs, records: q.records[:n:n], size: bytes}
+	q.records = q.records[n:]
+	q.size -= bytes
+	if len(q.records) == 0 {
+		q.records = nil
+	}
+	return l, l.records[n-1].offset + 1
+}
+
+func (q *recordQueue) putBack(c cargo) {
+	l, ok := c.(*load)
+	if !ok {
+		return
+	}
+	q.records = append(l.records, q.records...)
+	q.size += l.size
+}
+
+// load is the cargo of a RecordPath: records, encoded when they are sent first.
+type load struct {
+	codecs  *codecs
+	records []record
+	size    int64
+	packed  []byte
+}
+
+func (l *load) count() int { return len(l.records) }
+
+func (l *load) bytes() int64 { return l.size }
+
+func (l *load) encode(id identity) []byte {
+	if l.packed == nil {
+		l.packed = l.codecs.encode(l.records, id)
+	}
+	return l.packed
+}
+
+func (l *load) encoded() int { return len(l.packed) }
+
+func (l *load) spans(base int64) ([]Span, int64) { return spansOf(l.records, base) }
+
+func (l *load) newest() int64 { return l.records[len(l.records)-1].ts }
+
+func (l *load) first() (offset int64, size int) { return l.records[0].offset, len(l.records[0].body) }
+
+func (l *load) damaged() bool { return false }
+
+func (l *load) detach() {}
+
+func (l *load) drop() {}
+
+func (l *load) oldest() int64 {
+	oldest := l.records[0].ts
+	for _, r := range l.records {
+		oldest = min(oldest, r.ts)
+	}
+	return oldest
+}
+
+// spansOf pairs source offsets with the consecutive target offsets from base on.
+func spansOf(records []record, base int64) (spans []Span, bytes int64) {
+	for i, r := range records {
+		size := int64(len(r.body))
+		bytes += size
+		if k := len(spans) - 1; k >= 0 && spans[k].Source+spans[k].Count == r.offset {
+			spans[k].Count++
+			spans[k].Bytes += size
+			spans[k].LastTimestamp = r.ts
+			continue
+		}
+		spans = append(spans, Span{
+			Source: r.offset, Target: base + int64(i), Count: 1, Bytes: size, FirstTimestamp: r.ts, LastTimestamp: r.ts,
 		})
-		p.wake()
 	}
-}
-
-func (p *RecordPath) wake() {
-	notify(p.wakeFetch)
-	notify(p.wakeProduce)
-}
-
-func (p *RecordPath) wakeIn(d time.Duration) {
-	time.AfterFunc(d, func() {
-		notify(p.wakeCheck)
-		p.wake()
-	})
-}
-
-// InFlight is the number of bytes fetched and not yet acknowledged.
-func (p *RecordPath) InFlight() int64 { return p.inFlight.Load() }
-
-func (p *RecordPath) addInFlight(n int64) {
-	if n != 0 {
-		p.metrics.inFlight(p.inFlight.Add(n))
-	}
-}
-
-// Assign implements Path.
-func (p *RecordPath) Assign(as []Assignment) {
-	p.events.quietly(func() {
-		p.locked(func() {
-			for _, a := range as {
-				t := p.parts[a.Source]
-				if t == nil {
-					t = &part{}
-					p.parts[a.Source] = t
-					p.order = append(p.order, t)
-				}
-				p.reset(t, a)
-			}
-		})
-	})
-	p.wake()
-}
-
-// Unassign implements Path. Partitions that are not assigned are passed over. When ctx ends first, the partitions are
-// given up all the same and the error says so: what was under way may or may not be on the target. One with a request
-// under way is kept until the answer, unseen: assigned anew before, it writes nothing until then.
-func (p *RecordPath) Unassign(ctx context.Context, source []TP) error {
-	return p.finish(ctx, true, func() (parts []*part) {
-		for _, tp := range source {
-			if t := p.parts[tp]; t != nil {
-				parts = append(parts, t)
-			}
-		}
-		return parts
-	})
-}
-
-// Drain implements Path. The partitions stay known; an Assign starts them again.
-func (p *RecordPath) Drain(ctx context.Context) error {
-	return p.finish(ctx, false, func() []*part { return slices.Clone(p.order) })
-}
-
-// finish ends the reading of the partitions that choose answers under the lock, and waits for their batches under way.
-func (p *RecordPath) finish(ctx context.Context, remove bool, choose func() []*part) error {
-	var parts []*part
-	var idle []chan struct{}
-	p.locked(func() {
-		parts = choose()
-		for _, t := range parts {
-			t.state = closing
-			p.dropQueue(t)
-			if t.sending != nil {
-				if t.idle == nil {
-					t.idle = make(chan struct{})
-				}
-				idle = append(idle, t.idle)
-			}
-		}
-	})
-	p.wake()
-	var err error
-	for _, ch := range idle {
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	if flushErr := p.events.flush(ctx); err == nil {
-		err = flushErr
-	}
-	if remove {
-		p.locked(func() { p.giveUp(parts) })
-	}
-	if err != nil {
-		return errors.Join(errors.New("mirror: records under way were not acknowledged in time"), err)
-	}
-	return nil
-}
-
-// giveUp removes partitions, those with a request under way once it is answered; the lock is held. One that was assigned
-// anew meanwhile stays.
-func (p *RecordPath) giveUp(parts []*part) {
-	for _, t := range parts {
-		switch {
-		case t.state != closing:
-		case t.sending != nil && t.sending.inRequest:
-			t.sending.stale, t.leaving = true, true
-		default:
-			p.remove(t)
-		}
-	}
-}
-
-// remove forgets partitions; the lock is held.
-func (p *RecordPath) remove(parts ...*part) {
-	for _, t := range parts {
-		p.dropQueue(t)
-		if s := t.sending; s != nil {
-			p.addInFlight(-s.bytes)
-			t.sending = nil
-		}
-		t.state = closed
-		delete(p.parts, t.asg.Source)
-	}
-	p.order = slices.DeleteFunc(slices.Clone(p.order), func(t *part) bool { return t.state == closed })
-}
-
-// topicsOf is the set of topics of a side that are assigned; the lock is held.
-func (p *RecordPath) topicsOf(s *side) map[string]bool {
-	used := map[string]bool{}
-	for _, t := range p.order {
-		used[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
-	}
-	return used
+	return spans, bytes
 }

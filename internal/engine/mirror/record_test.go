@@ -82,7 +82,7 @@ func TestRecordsSurviveEncodingWithEveryCodec(t *testing.T) {
 		require.EqualValues(t, codec, b[22]&attrCodec)
 		got, err := decode(TP{"t", 0}, fetched(at(b, 40)), 40, true, d)
 		require.NoError(t, err)
-		require.EqualValues(t, 44, got.next)
+		require.EqualValues(t, 44, got.upTo)
 		want := samples(codec)
 		for i := range want {
 			want[i].offset += 40
@@ -131,7 +131,7 @@ func TestDecodePassesMarkersAbortedBatchesAndHoles(t *testing.T) {
 	got, err := decode(TP{}, p, 11, true, d)
 	require.NoError(t, err)
 	require.Equal(t, []int64{12, 13, 15, 20, 21, 22, 23}, offsets(got))
-	require.EqualValues(t, 40, got.next, "behind the emptied batch, before the cut one")
+	require.EqualValues(t, 40, got.upTo, "behind the emptied batch, before the cut one")
 	got, err = decode(TP{}, p, 11, false, d)
 	require.NoError(t, err)
 	require.Equal(t, []int64{11, 12, 13, 15, 20, 21, 22, 23}, offsets(got))
@@ -163,7 +163,7 @@ func TestDecodeReportsDamageAtTheBatchConcerned(t *testing.T) {
 			t.Parallel()
 			got, err := decode(TP{}, fetched(good, bad), 0, true, d)
 			require.ErrorIs(t, err, errCorrupt)
-			require.EqualValues(t, 4, got.next)
+			require.EqualValues(t, 4, got.upTo)
 			require.Len(t, got.records, 4)
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 type side struct {
 	name   string // "source" or "target"
 	client *kgo.Client
-	path   *RecordPath
+	path   *core
 
 	topics  map[string]*topicMeta
 	dirty   map[string]bool // ask for these
@@ -35,6 +36,8 @@ type side struct {
 	wake    chan struct{}
 	urgent  chan struct{} // something was assigned: ask at once, whatever else is open
 	brokers map[int32]*brokerState
+	// addresses of the brokers, host:port.
+	addresses map[int32]string
 	// maxBytes is what a request, or the answer to one, may carry.
 	maxBytes int64
 
@@ -43,8 +46,8 @@ type side struct {
 
 // brokerState is what the schedulers keep of one broker.
 type brokerState struct {
-	busy      int   // requests under way
-	limit     int64 // bytes of the next request; see finished
+	busy      [maxLanes]int // requests under way in each lane
+	limit     int64         // bytes of the next request; see finished
 	failures  int
 	notBefore time.Time
 }
@@ -209,9 +212,9 @@ func (s *side) broker(id int32) *brokerState {
 
 // finished notes the outcome of a request to a broker that began at a time; the path's lock is held. Over a slow line a
 // large request or answer would run into the client's time-out again and again, so the size follows what went through.
-func (s *side) finished(id int32, began time.Time, err error) {
+func (s *side) finished(id int32, lane int, began time.Time, err error) {
 	b := s.broker(id)
-	b.busy--
+	b.busy[lane]--
 	if err == nil {
 		b.failures, b.notBefore = 0, time.Time{}
 		if time.Since(began) < requestTimeout/8 {
@@ -302,6 +305,9 @@ func (s *side) refresh(ctx context.Context) {
 			s.dirty[*t.Topic] = true
 		}
 		return
+	}
+	for _, b := range resp.Brokers {
+		s.addresses[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
 	for i := range resp.Topics {
 		rt := &resp.Topics[i]

@@ -13,7 +13,7 @@ import (
 // renumber answers a target that does not know the partition's sequence: it lost its producer state, or its end. A batch
 // whose fate is known goes out again under a new identity; for one that may be there, the target is asked first. The
 // lock is held.
-func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
+func (p *core) renumber(ctx context.Context, t *part, code error) {
 	p.cfg.Logger.Info("target lost producer state", slog.String("topic", t.asg.Target.Topic), slog.Int("partition", int(t.asg.Target.Partition)),
 		slog.Int64("producer_id", t.sending.id.pid), slog.Int("sequence", int(t.sending.id.seq)), slog.Int64("expected_offset", t.expect), slog.Any("error", code))
 	if t.sending.uncertain || errors.Is(code, kerr.DuplicateSequenceNumber) {
@@ -24,8 +24,8 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 		}
 		t.sending.inRequest = true
 		send := produceSend{part: t, batch: t.sending, tp: t.asg.Target, id: t.tgt.id}
-		p.target.broker(t.tgt.leader).busy++
-		job := produceJob{broker: t.tgt.leader, sends: []produceSend{send}, verify: true, anew: true}
+		p.target.broker(t.tgt.leader).busy[t.lane]++
+		job := produceJob{broker: t.tgt.leader, lane: t.lane, sends: []produceSend{send}, verify: true, anew: true}
 		p.spawn("looking at the target", func() { p.verify(ctx, job) })
 		return
 	}
@@ -33,13 +33,13 @@ func (p *RecordPath) renumber(ctx context.Context, t *part, code error) {
 }
 
 // startAnew sends the batch under way again under an identity that the partition has not used; the lock is held.
-func (p *RecordPath) startAnew(t *part) {
+func (p *core) startAnew(t *part) {
 	t.hasID, t.anew = false, true
 	p.putBack(t)
 }
 
 // verify looks at the target's log for a batch that may be there, and acknowledges it or sends it again.
-func (p *RecordPath) verify(ctx context.Context, j produceJob) {
+func (p *core) verify(ctx context.Context, j produceJob) {
 	s, began := j.sends[0], time.Now()
 	var expect int64
 	p.locked(func() { expect = s.part.expect })
@@ -55,11 +55,12 @@ func (p *RecordPath) verify(ctx context.Context, j produceJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
-	p.target.finished(j.broker, began, transportError(err))
+	p.target.finished(j.broker, j.lane, began, transportError(err))
 	t, b := s.part, s.batch
 	b.inRequest = false
 	switch {
 	case t.sending != b:
+		b.cargo.drop()
 	case b.stale:
 		p.release(t)
 	case found:
@@ -85,17 +86,17 @@ func transportError(err error) error {
 
 // tail is where to look for a partition's first batch, of which the offset is not known: a little before the log's end,
 // since somebody else may have written behind it.
-func (p *RecordPath) tail(ctx context.Context, broker int32, s produceSend) (int64, error) {
+func (p *core) tail(ctx context.Context, broker int32, s produceSend) (int64, error) {
 	start, err := p.target.listOffset(ctx, broker, s.tp, -2, 0)
 	if err != nil {
 		return 0, err
 	}
 	end, err := p.target.listOffset(ctx, broker, s.tp, -1, 0)
-	return max(start, end-int64(len(s.batch.records))-1000), err
+	return max(start, end-int64(s.batch.cargo.count())-1000), err
 }
 
 // findBatch looks for the batch from offset from on; it reads headers only, up to the log's end.
-func (p *RecordPath) findBatch(ctx context.Context, broker int32, s produceSend, from int64) (base int64, found bool, err error) {
+func (p *core) findBatch(ctx context.Context, broker int32, s produceSend, from int64) (base int64, found bool, err error) {
 	for {
 		req := kmsg.NewPtrFetchRequest()
 		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, 1<<20
@@ -130,7 +131,7 @@ func (p *RecordPath) findBatch(ctx context.Context, broker int32, s produceSend,
 				break
 			}
 			at, count, id, ok := batchIdentity(in)
-			if ok && id == s.batch.id && int(count) == len(s.batch.records) {
+			if ok && id == s.batch.id && int(count) == s.batch.cargo.count() {
 				return at, true, nil
 			}
 			if last, ok := batchLast(in); ok {

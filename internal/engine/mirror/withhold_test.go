@@ -15,7 +15,7 @@ import (
 
 // withheld is a path whose right to write the test decides about, at each question if it likes; produced counts the
 // Produce requests that the target got.
-func withheld(t *testing.T, may func() bool) (source, target *kfake.Cluster, b *bench, produced *atomic.Int32) {
+func withheld(t *testing.T, on way, may func() bool) (source, target *kfake.Cluster, b *bench, produced *atomic.Int32) {
 	t.Helper()
 	source, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, topic))
 	require.NoError(t, err)
@@ -29,51 +29,55 @@ func withheld(t *testing.T, may func() bool) (source, target *kfake.Cluster, b *
 		produced.Add(1)
 		return nil, nil, false
 	})
-	b = run(t, plain("source", source.ListenAddrs()...), plain("target", target.ListenAddrs()...), func(c *Config) { c.MayWrite = may })
+	b = run(t, on, plain("source", source.ListenAddrs()...), plain("target", target.ListenAddrs()...), func(c *Config) { c.MayWrite = may })
 	return source, target, b, produced
 }
 
 func TestB93NothingIsWrittenWithoutTheRightToAndNothingIsLostWhenItComesBack(t *testing.T) {
 	t.Parallel()
-	var gone atomic.Bool
-	source, target, b, produced := withheld(t, func() bool { return !gone.Load() })
-	write(t, source, 0, 100)
-	b.assign(topic, 2, 0)
-	b.untilAt(first, 100)
-	b.untilAt(TP{topic, 1}, 100)
-	gone.Store(true)
-	before := produced.Load()
-	write(t, source, 100, 100)
-	untilFetched(t, b)
-	require.Equal(t, before, produced.Load())
-	gone.Store(false)
-	b.untilAt(first, 200)
-	b.untilAt(TP{topic, 1}, 200)
-	requireNumbers(t, target, 200)
+	onBothPaths(t, func(t *testing.T, on way) {
+		var gone atomic.Bool
+		source, target, b, produced := withheld(t, on, func() bool { return !gone.Load() })
+		write(t, source, 0, 100)
+		b.assign(topic, 2, 0)
+		b.untilAt(first, 100)
+		b.untilAt(TP{topic, 1}, 100)
+		gone.Store(true)
+		before := produced.Load()
+		write(t, source, 100, 100)
+		untilFetched(t, b)
+		require.Equal(t, before, produced.Load())
+		gone.Store(false)
+		b.untilAt(first, 200)
+		b.untilAt(TP{topic, 1}, 200)
+		requireNumbers(t, target, 200)
+	})
 }
 
 func TestB93ARequestThatWasMadeIsNotSentWhenTheRightEndsMeanwhile(t *testing.T) {
 	t.Parallel()
-	// The right ends behind each first question, as when the process stands still between making a request and sending it.
-	var ending atomic.Bool
-	var asked, limit atomic.Int32
-	source, target, b, produced := withheld(t, func() bool { return !ending.Load() || asked.Add(1) <= limit.Load() })
-	b.assign(topic, 2, 0)
-	ending.Store(true)
-	write(t, source, 0, 100)
-	untilFetched(t, b)
-	limit.Store(asked.Load() + 1)
-	wait.For(t, 10*time.Second, "the question before sending", func() error {
-		if asked.Load() < limit.Load()+2 {
-			return errors.New("not asked yet")
-		}
-		return nil
+	onBothPaths(t, func(t *testing.T, on way) {
+		// The right ends behind each first question, as when the process stands still between making a request and sending it.
+		var ending atomic.Bool
+		var asked, limit atomic.Int32
+		source, target, b, produced := withheld(t, on, func() bool { return !ending.Load() || asked.Add(1) <= limit.Load() })
+		b.assign(topic, 2, 0)
+		ending.Store(true)
+		write(t, source, 0, 100)
+		untilFetched(t, b)
+		limit.Store(asked.Load() + 1)
+		wait.For(t, 10*time.Second, "the question before sending", func() error {
+			if asked.Load() < limit.Load()+2 {
+				return errors.New("not asked yet")
+			}
+			return nil
+		})
+		require.Zero(t, produced.Load())
+		ending.Store(false)
+		b.untilAt(first, 100)
+		b.untilAt(TP{topic, 1}, 100)
+		requireNumbers(t, target, 100)
 	})
-	require.Zero(t, produced.Load())
-	ending.Store(false)
-	b.untilAt(first, 100)
-	b.untilAt(TP{topic, 1}, 100)
-	requireNumbers(t, target, 100)
 }
 
 // untilFetched waits until records wait in the path, and the loop that would write them has had time to.

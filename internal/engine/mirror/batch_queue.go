@@ -1,0 +1,129 @@
+package mirror
+
+import (
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
+	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
+)
+
+// unit is the cargo of a BatchPath: one batch, in the buffer in which it was fetched or built. The unit holds one use of
+// the buffer until the batch is acknowledged; so it can be sent again.
+type unit struct {
+	pool *wire.Pool
+	buf  *wire.Buffer
+	b    batch.Batch
+	// base is the source offset of the first record, next is the one behind the last.
+	base, next int64
+	spansOf    []batch.Span // of rebuilt batches; nil: the records lie in a row from base on
+	body       int64        // bytes of keys, values and headers, as far as known
+}
+
+var _ cargo = (*unit)(nil)
+
+func (u *unit) count() int { return int(u.b.Count()) }
+
+func (u *unit) bytes() int64 { return int64(len(u.b)) }
+
+func (u *unit) encoded() int { return len(u.b) }
+
+func (u *unit) encode(id identity) []byte {
+	batch.Patch(u.b, batch.Producer{ID: id.pid, Epoch: id.epoch, Sequence: id.seq})
+	return u.b
+}
+
+// spans knows only the first and the last time of a batch, and shares its bytes out by records.
+func (u *unit) spans(base int64) ([]Span, int64) {
+	first, last := u.b.BaseTimestamp(), u.b.MaxTimestamp()
+	if u.spansOf == nil {
+		return []Span{{
+			Source: u.base, Target: base, Count: int64(u.count()), Bytes: u.body, FirstTimestamp: first, LastTimestamp: last,
+		}}, u.body
+	}
+	all := make([]Span, 0, len(u.spansOf))
+	n, left := int64(u.count()), u.body
+	for i, s := range u.spansOf {
+		bytes := u.body * int64(s.Count) / n
+		if i == len(u.spansOf)-1 {
+			bytes = left
+		}
+		left -= bytes
+		all = append(all, Span{
+			Source: s.Source, Target: base, Count: int64(s.Count), Bytes: bytes, FirstTimestamp: first, LastTimestamp: last,
+		})
+		base += int64(s.Count)
+	}
+	return all, u.body
+}
+
+// oldest is the largest timestamp: by it, brokers forget.
+func (u *unit) oldest() int64 { return u.b.MaxTimestamp() }
+
+func (u *unit) newest() int64 { return u.b.MaxTimestamp() }
+
+func (u *unit) first() (offset int64, size int) { return u.base, int(u.body) }
+
+func (u *unit) damaged() bool { return !u.b.Intact() }
+
+// detach copies the batch out of a buffer that it shares with others.
+func (u *unit) detach() {
+	if u.buf == nil || u.buf.Size() <= 2*len(u.b) {
+		return
+	}
+	own := u.pool.Get(len(u.b))
+	copy(own.Bytes(), u.b)
+	u.buf.Release()
+	u.buf, u.b = own, batch.Batch(own.Bytes())
+}
+
+func (u *unit) drop() {
+	if u.buf != nil {
+		u.buf.Release()
+	}
+	u.buf, u.b = nil, nil
+}
+
+// unitQueue is the queue of a BatchPath's partition.
+type unitQueue struct {
+	units []*unit
+	size  int64
+}
+
+func (q *unitQueue) empty() bool { return len(q.units) == 0 }
+
+func (q *unitQueue) bytes() int64 { return q.size }
+
+func (q *unitQueue) add(h haul) {
+	u, ok := h.(*unpacked)
+	if !ok {
+		return
+	}
+	for _, one := range u.units {
+		q.size += one.bytes()
+	}
+	q.units = append(q.units, u.units...)
+}
+
+func (q *unitQueue) take(*part) (c cargo, next int64) {
+	u := q.units[0]
+	q.units[0] = nil
+	if q.units = q.units[1:]; len(q.units) == 0 {
+		q.units = nil
+	}
+	q.size -= u.bytes()
+	return u, u.next
+}
+
+func (q *unitQueue) putBack(c cargo) {
+	u, ok := c.(*unit)
+	if !ok {
+		return
+	}
+	q.units = append([]*unit{u}, q.units...)
+	q.size += u.bytes()
+}
+
+func (q *unitQueue) drop() {
+	for _, u := range q.units {
+		u.drop()
+	}
+	q.units, q.size = nil, 0
+}

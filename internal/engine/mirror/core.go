@@ -1,0 +1,332 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+)
+
+// core is what the paths share: the state of the partitions, when to read and to write, what answers mean, and what the
+// observer is told. It uses kgo for metadata and other small requests.
+//
+// Each partition has one batch under way, numbered by an idempotent producer, and sent again unchanged until the target
+// has answered: order holds, and an append of which the answer was lost is recognised by the target.
+type core struct {
+	carrier        carrier
+	cfg            Config
+	source, target *side
+	events         *dispatcher
+	metrics        *metrics
+	group          sync.WaitGroup
+	fault          chan error // the first panic
+	inFlight       atomic.Int64
+	wakeFetch      chan struct{}
+	wakeProduce    chan struct{}
+	wakeCheck      chan struct{}
+
+	mu    sync.Mutex
+	parts map[TP]*part
+	order []*part // of parts; fetching starts at another one each time
+	turn  int
+	ids   identity // for partitions that have none of their own yet
+	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
+	// again, since the target would take new records for old ones and drop them.
+	used     map[TP]identity
+	hasIDs   bool
+	askingID bool
+	idsAfter time.Time
+	// askAgain is how long to go without idempotence before asking again.
+	askAgain time.Duration
+}
+
+// New makes the path that the configuration asks for; it connects when it runs.
+func New(cfg Config) (Path, error) {
+	if cfg.PassThrough {
+		return NewBatchPath(cfg)
+	}
+	return NewRecordPath(cfg)
+}
+
+// newCore makes what the paths share. After an error nothing is left behind.
+func newCore(cfg Config) (_ *core, err error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	p := &core{
+		cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
+		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
+	}
+	p.events = newDispatcher(p.failed)
+	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if err := p.source.open(cfg.Source, cfg.ClientID+"|replication-consumer"); err != nil {
+		return nil, err
+	}
+	if err := p.target.open(cfg.Target, cfg.ClientID+"|replication-producer"); err != nil {
+		return nil, err
+	}
+	if p.metrics, err = newMetrics(cfg); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// close gives up what a path holds beside memory.
+func (p *core) close() {
+	if p.carrier != nil {
+		p.carrier.disconnect()
+	}
+	for _, s := range []*side{p.source, p.target} {
+		if s.client != nil {
+			s.client.Close()
+		}
+	}
+	if p.metrics != nil {
+		p.metrics.close()
+	}
+}
+
+func newSide(p *core, name string, maxBytes int64) *side {
+	return &side{
+		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
+		urgent: make(chan struct{}, 1), brokers: map[int32]*brokerState{}, addresses: map[int32]string{}, maxBytes: maxBytes,
+	}
+}
+
+// Run implements Path. A panic within ends it, with a *report.PanicError.
+func (p *core) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dispatched := make(chan struct{})
+	eventsCtx, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEvents()
+	go func() {
+		defer close(dispatched)
+		p.events.run(eventsCtx)
+	}()
+	p.spawn("the source's metadata", func() { p.source.metadataLoop(ctx) })
+	p.spawn("the target's metadata", func() { p.target.metadataLoop(ctx) })
+	p.spawn("checking", func() { p.checkLoop(ctx) })
+	p.spawn("the order of reading", func() { p.fetchLoop(ctx) })
+	p.spawn("the order of writing", func() { p.produceLoop(ctx) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-p.fault:
+		cancel()
+	}
+	p.group.Wait()
+	p.carrier.disconnect()
+	stopEvents()
+	<-dispatched
+	p.locked(func() { p.remove(p.order...) })
+	p.close()
+	if err == nil {
+		select {
+		case err = <-p.fault:
+		default:
+		}
+	}
+	return err
+}
+
+// spawn calls f in a goroutine that Run waits for. A panic ends Run.
+func (p *core) spawn(where string, f func()) {
+	p.group.Go(func() {
+		err := report.Contained("the data path: "+where, func() error {
+			f()
+			return nil
+		})
+		if err != nil {
+			p.failed(err)
+		}
+	})
+}
+
+// failed ends Run with a fault; only the first counts.
+func (p *core) failed(err error) {
+	select {
+	case p.fault <- err:
+	default:
+	}
+}
+
+// locked calls f with the lock held, which a panic does not leave behind: others would wait for it for ever.
+func (p *core) locked(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+// checkLoop does what goes by time: retries that are due, sides that fall silent.
+func (p *core) checkLoop(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-p.wakeCheck:
+		}
+		now := time.Now()
+		p.source.check(ctx, now)
+		p.target.check(ctx, now)
+		p.locked(func() {
+			for _, t := range p.order {
+				if t.state == waiting && !now.Before(t.retryAt) {
+					p.retry(t)
+				}
+			}
+			if p.hasIDs && p.ids.pid < 0 {
+				p.ask(ctx, now)
+			}
+		})
+		p.wake()
+	}
+}
+
+func (p *core) wake() {
+	notify(p.wakeFetch)
+	notify(p.wakeProduce)
+}
+
+func (p *core) wakeIn(d time.Duration) {
+	time.AfterFunc(d, func() {
+		notify(p.wakeCheck)
+		p.wake()
+	})
+}
+
+// InFlight is the number of bytes fetched and not yet acknowledged.
+func (p *core) InFlight() int64 { return p.inFlight.Load() }
+
+func (p *core) addInFlight(n int64) {
+	if n != 0 {
+		p.metrics.inFlight(p.inFlight.Add(n))
+	}
+}
+
+// Assign implements Path.
+func (p *core) Assign(as []Assignment) {
+	p.events.quietly(func() {
+		p.locked(func() {
+			for _, a := range as {
+				t := p.parts[a.Source]
+				if t == nil {
+					t = &part{}
+					p.parts[a.Source] = t
+					p.order = append(p.order, t)
+				}
+				p.reset(t, a)
+			}
+		})
+	})
+	p.wake()
+}
+
+// Unassign implements Path. Partitions that are not assigned are passed over. When ctx ends first, the partitions are
+// given up all the same and the error says so: what was under way may or may not be on the target. One with a request
+// under way is kept until the answer, unseen: assigned anew before, it writes nothing until then.
+func (p *core) Unassign(ctx context.Context, source []TP) error {
+	return p.finish(ctx, true, func() (parts []*part) {
+		for _, tp := range source {
+			if t := p.parts[tp]; t != nil {
+				parts = append(parts, t)
+			}
+		}
+		return parts
+	})
+}
+
+// Drain implements Path. The partitions stay known; an Assign starts them again.
+func (p *core) Drain(ctx context.Context) error {
+	return p.finish(ctx, false, func() []*part { return slices.Clone(p.order) })
+}
+
+// finish ends the reading of the partitions that choose answers under the lock, and waits for their batches under way.
+func (p *core) finish(ctx context.Context, remove bool, choose func() []*part) error {
+	var parts []*part
+	var idle []chan struct{}
+	p.locked(func() {
+		parts = choose()
+		for _, t := range parts {
+			t.state = closing
+			p.dropQueue(t)
+			if t.sending != nil {
+				if t.idle == nil {
+					t.idle = make(chan struct{})
+				}
+				idle = append(idle, t.idle)
+			}
+		}
+	})
+	p.wake()
+	var err error
+	for _, ch := range idle {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if flushErr := p.events.flush(ctx); err == nil {
+		err = flushErr
+	}
+	if remove {
+		p.locked(func() { p.giveUp(parts) })
+	}
+	if err != nil {
+		return errors.Join(errors.New("mirror: records under way were not acknowledged in time"), err)
+	}
+	return nil
+}
+
+// giveUp removes partitions, those with a request under way once it is answered; the lock is held. One that was assigned
+// anew meanwhile stays.
+func (p *core) giveUp(parts []*part) {
+	for _, t := range parts {
+		switch {
+		case t.state != closing:
+		case t.sending != nil && t.sending.inRequest:
+			t.sending.stale, t.leaving = true, true
+		default:
+			p.remove(t)
+		}
+	}
+}
+
+// remove forgets partitions; the lock is held.
+func (p *core) remove(parts ...*part) {
+	for _, t := range parts {
+		p.dropQueue(t)
+		if s := t.sending; s != nil {
+			if !s.inRequest { // else its answer ends the use
+				s.cargo.drop()
+			}
+			t.sending = nil
+			p.account(t)
+		}
+		t.state = closed
+		delete(p.parts, t.asg.Source)
+	}
+	p.order = slices.DeleteFunc(slices.Clone(p.order), func(t *part) bool { return t.state == closed })
+}
+
+// topicsOf is the set of topics of a side that are assigned; the lock is held.
+func (p *core) topicsOf(s *side) map[string]bool {
+	used := map[string]bool{}
+	for _, t := range p.order {
+		used[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
+	}
+	return used
+}

@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// smallest is the size of the smallest buffers, a power of two.
+const (
+	smallestBits = 12
+	smallest     = 1 << smallestBits
+	classes      = 4 * (32 - smallestBits)
+)
+
+// Pool keeps buffers for answers. It is bounded in what it keeps, not in what it gives: whoever asks decides how much may
+// be in flight. Safe for concurrent use.
+type Pool struct {
+	maxIdle int64
+	inUse   atomic.Int64
+
+	mu   sync.Mutex
+	idle int64
+	free [classes][]*Buffer
+	// responses are decoded answers, whose slices are used again.
+	responses []*FetchResponse
+}
+
+// NewPool makes a pool that keeps at most maxIdle bytes that nobody uses.
+func NewPool(maxIdle int64) *Pool { return &Pool{maxIdle: maxIdle} }
+
+// InUse is the number of bytes in buffers that were given out and not released.
+func (p *Pool) InUse() int64 { return p.inUse.Load() }
+
+// keptResponses is how many decoded answers a pool keeps; few connections have more under way at a time.
+const keptResponses = 32
+
+// response returns an empty answer that Release gives back.
+func (p *Pool) response() *FetchResponse {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.responses)
+	if n == 0 {
+		return &FetchResponse{pool: p}
+	}
+	r := p.responses[n-1]
+	p.responses[n-1] = nil
+	p.responses = p.responses[:n-1]
+	r.pool = p
+	return r
+}
+
+func (p *Pool) putResponse(r *FetchResponse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.responses) < keptResponses {
+		p.responses = append(p.responses, r)
+	}
+}
+
+// Buffer is counted memory: it goes back to its pool when everyone who retained it has released it.
+type Buffer struct {
+	b    []byte
+	pool *Pool
+	refs atomic.Int32
+}
+
+// classOf is the class of buffers for n bytes and their size: powers of two and three steps between them, so that at most
+// a fifth is wasted.
+func classOf(n int) (class, size int) {
+	if n <= smallest {
+		return 0, smallest
+	}
+	top := bits.Len(uint(n-1)) - 1 // 2^top < n <= 2^(top+1)
+	step := 1 << (top - 2)
+	quarter := (n - 1 - 1<<top) / step
+	return 4*(top-smallestBits) + quarter + 1, 1<<top + (quarter+1)*step
+}
+
+// Get returns a buffer of n bytes, of any content, that the caller has to release once.
+func (p *Pool) Get(n int) *Buffer {
+	class, size := classOf(n)
+	var b *Buffer
+	p.mu.Lock()
+	if class < classes && len(p.free[class]) > 0 {
+		list := p.free[class]
+		b = list[len(list)-1]
+		list[len(list)-1] = nil
+		p.free[class] = list[:len(list)-1]
+		p.idle -= int64(size)
+	}
+	p.mu.Unlock()
+	if b == nil {
+		b = &Buffer{b: make([]byte, size), pool: p}
+	}
+	b.b = b.b[:n]
+	b.refs.Store(1)
+	p.inUse.Add(int64(size))
+	return b
+}
+
+// Bytes are the buffer's bytes, valid while it is retained.
+func (b *Buffer) Bytes() []byte { return b.b }
+
+// Size is what the buffer takes in memory.
+func (b *Buffer) Size() int { return cap(b.b) }
+
+// Retain counts one more user.
+func (b *Buffer) Retain() {
+	if b.refs.Add(1) <= 1 {
+		panic("wire: a buffer was retained after its release")
+	}
+}
+
+// Release ends one use. The last one returns the memory, so nobody may touch it after.
+func (b *Buffer) Release() {
+	switch left := b.refs.Add(-1); {
+	case left > 0:
+		return
+	case left < 0:
+		panic("wire: a buffer was released too often")
+	}
+	p := b.pool
+	size := int64(cap(b.b))
+	p.inUse.Add(-size)
+	class, _ := classOf(cap(b.b))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if class < classes && p.idle+size <= p.maxIdle {
+		p.idle += size
+		p.free[class] = append(p.free[class], b)
+	}
+}
