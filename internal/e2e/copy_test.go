@@ -23,8 +23,16 @@ type resumeAt struct {
 // TestThreeTopicsArriveEqualAndGroupsResume is the main claim: 100,000 records on 1, 4 and 12 partitions, with headers,
 // null keys and values and old timestamps; plain, transactional with aborts, and compacted with holes.
 func TestThreeTopicsArriveEqualAndGroupsResume(t *testing.T) {
+	for _, path := range []string{"records", "batches"} {
+		t.Run(path, func(t *testing.T) { threeTopics(t, path) })
+	}
+}
+
+func threeTopics(t *testing.T, path string) {
 	source, target := kafkatest.Shared(t, kafkatest.V39), kafkatest.Shared(t, kafkatest.V43)
-	s, _ := deploy(t, 1)
+	s, _ := deploy(t, 0)
+	s.dataPath = path
+	s.startWorker()
 	plain, tx, compacted := kafkatest.UniqueName(t)+"-plain", kafkatest.UniqueName(t)+"-tx", kafkatest.UniqueName(t)+"-compacted"
 
 	kafkatest.CreateTopic(t, source, plain, 4, nil)

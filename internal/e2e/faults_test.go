@@ -18,9 +18,16 @@ import (
 // TestKillingTheWorkerTenTimesLosesNothing kills the worker that runs the flow with -9 at random moments during a copy of
 // 500,000 records. Duplicates are counted and printed; zero comes with exactly once.
 func TestKillingTheWorkerTenTimesLosesNothing(t *testing.T) {
+	for _, path := range []string{"records", "batches"} {
+		t.Run(path, func(t *testing.T) { killTenTimes(t, path) })
+	}
+}
+
+func killTenTimes(t *testing.T, path string) {
 	const records, partitions, kills = 500_000, 6, 10
 	source, target := kafkatest.Shared(t, kafkatest.V39), kafkatest.Shared(t, kafkatest.V43)
 	s, _ := deploy(t, 0)
+	s.dataPath = path
 	topic := kafkatest.UniqueName(t)
 	kafkatest.CreateTopic(t, source, topic, partitions, nil)
 	p := s.bind(s.kafkaServiceUnchecked(source.Bootstrap()), s.kafkaServiceUnchecked(target.Bootstrap()))

@@ -44,6 +44,7 @@ type system struct {
 	api      *proctest.Process
 	base     string
 	token    string // sent when set
+	dataPath string // MIRRORFLOW_DATA_PATH of the workers; "" is the default
 	mu       sync.Mutex
 	workers  int
 }
@@ -91,6 +92,7 @@ func (s *system) startWorker() *proctest.Process {
 	s.mu.Unlock()
 	p := proctest.Start(s.tb, proctest.Options{Pkg: "cmd/worker", Env: map[string]string{
 		"MIRRORFLOW_DATABASE_URL": s.database, "MIRRORFLOW_WORKER_ID": id, "MIRRORFLOW_WORKER_LISTEN": "127.0.0.1:0",
+		"MIRRORFLOW_DATA_PATH": s.dataPath, // empty counts as unset
 		"MIRRORFLOW_LEASE_TTL": leaseTTL.String(), "MIRRORFLOW_SECRET_PRIVATE_KEYS_FILE": filepath.Join(s.keys, "private"),
 	}})
 	p.WaitMatch(s.tb, `"msg":"listening"[^\n]*"address":"([^"]+)"`, 60*time.Second)

@@ -47,12 +47,12 @@ type Config struct {
 	OffsetLagMax                                 int64
 	ReadUncommitted                              bool
 	// PassThrough moves whole batches as bytes where that is allowed, instead of decoding every record.
-	PassThrough bool
-	StartPosition                                string // earliest, latest, timestamp
-	StartTimestamp                               time.Time
-	SyncTopicConfigs                             bool
-	MirrorTopicConfigs                           bool // topicConfigSyncMode: mirror
-	ConfigPropertiesExclude                      []string
+	PassThrough             bool
+	StartPosition           string // earliest, latest, timestamp
+	StartTimestamp          time.Time
+	SyncTopicConfigs        bool
+	MirrorTopicConfigs      bool // topicConfigSyncMode: mirror
+	ConfigPropertiesExclude []string
 
 	// MayWrite is asked right before anything is written to either cluster; false: the task may be somebody else's by now,
 	// though nobody has said so yet (a process that stood still). It is called often and must not block; nil: always true.
