@@ -175,14 +175,22 @@ func (s *TopicStore) make(ctx context.Context) error {
 	if s.cfg.MM2Positions {
 		partitions[s.offset] = mm2.ConnectOffsetsPartitions
 	}
-	for topic, n := range partitions {
-		if err := kafka.CreateCompacted(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
-			return fmt.Errorf("state: %w", err)
+	var counts map[string]int32
+	var ids map[string][16]byte
+	for began := time.Now(); ; {
+		for topic, n := range partitions {
+			if err := kafka.CreateCompacted(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
+				return fmt.Errorf("state: %w", err)
+			}
 		}
-	}
-	counts, ids, err := s.partitions(ctx, partitions)
-	if err != nil {
-		return err
+		var err error
+		if counts, ids, err = s.partitions(ctx, partitions); err == nil {
+			break
+		}
+		// A topic that was being deleted may have passed for one that is there: then it is made now.
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) || time.Since(began) > 10*time.Second {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +225,8 @@ func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (m
 		if err == nil && len(counts) == len(topics) {
 			return counts, ids, nil
 		}
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !kerr.IsRetriable(err) || time.Since(began) > 10*time.Second {
+		unknown := errors.Is(err, kerr.UnknownTopicOrPartition)
+		if !unknown && !kerr.IsRetriable(err) || time.Since(began) > 10*time.Second || unknown && time.Since(began) > time.Second {
 			return nil, nil, fmt.Errorf("state: look for the topics %v: %w", names, err)
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
