@@ -48,6 +48,8 @@ func TestATopicMadeAnewGetsAllThatWasSavedAgain(t *testing.T) {
 				require.NoError(t, s.SaveNote(within(t), "n", []byte("x")))
 				admin := kafkatest.Admin(t, c)
 				for _, topic := range []string{mm2.StateTopic(name), mm2.ConnectOffsetsTopic(name)} {
+					before, err := admin.ListTopics(within(t), topic)
+					require.NoError(t, errors.Join(err, before.Error()))
 					gone, err := admin.DeleteTopic(within(t), topic)
 					require.NoError(t, errors.Join(err, gone.Err))
 					if byHand {
@@ -56,6 +58,14 @@ func TestATopicMadeAnewGetsAllThatWasSavedAgain(t *testing.T) {
 							return errors.Join(err, made.Err)
 						})
 					}
+					// Until the broker knows, reads and writes go to the old topic and prove nothing.
+					wait.For(t, time.Minute, "the broker to know that the old topic is gone", func() error {
+						now, err := admin.ListTopics(within(t), topic)
+						if err == nil && now[topic].Err == nil && now[topic].ID == before[topic].ID {
+							err = errors.New("it is still there")
+						}
+						return err
+					})
 				}
 				// Nothing changes but one partition; the other is idle.
 				wait.For(t, time.Minute, "all in the new topic", func() error {
@@ -85,10 +95,15 @@ func TestATopicMadeAnewGetsAllThatWasSavedAgain(t *testing.T) {
 				wait.For(t, time.Minute, "a save", func() error {
 					return s.Save(within(t), map[Key]Entry{k(1): {SourceTopic: "orders", Position: 6, TargetNext: 6, Map: m}})
 				})
-				got, err := start(3, "flow").Load(within(t))
-				require.NoError(t, err)
-				require.EqualValues(t, 6, got[k(1)].Position)
-				require.EqualValues(t, 10, got[k(0)].Position)
+				wait.For(t, time.Minute, "both positions read by another", func() error {
+					other := start(3, "flow")
+					defer other.Close()
+					got, err := other.Load(within(t))
+					if err == nil && (got[k(1)].Position != 6 || got[k(0)].Position != 10) {
+						err = fmt.Errorf("positions %d and %d; saved again at the next look", got[k(0)].Position, got[k(1)].Position)
+					}
+					return errors.Join(err, s.Check(within(t)))
+				})
 			})
 		}
 	}
