@@ -151,7 +151,10 @@ func (c *Credentials) Set(s Security) {
 // Cluster is what is needed to connect.
 type Cluster struct {
 	// Side is "source" or "target"; it prefixes problem codes of a flow. "" in plain checks.
-	Side             string
+	Side string
+	// Key tells who may share connections: clusters with the same Key are reached in the same way with the same Credentials
+	// object. Empty: shared with nobody.
+	Key              string
 	BootstrapServers []string
 	Credentials      *Credentials
 	// Metrics counts what the clients of this cluster do, under Side; nil: nothing is counted.
