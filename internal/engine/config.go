@@ -46,6 +46,9 @@ type Config struct {
 	OffsetSyncsOnSource                          bool
 	OffsetLagMax                                 int64
 	ReadUncommitted                              bool
+	// MaxBytesPerSecond limits what the task reads, in bytes of record batches as they travel, compressed or not; 0: no
+	// limit. It is the task's share of its flow's limit. Task.SetMaxBytesPerSecond changes it while the task runs.
+	MaxBytesPerSecond int64
 	// PassThrough moves whole batches as bytes where that is allowed, instead of decoding every record.
 	PassThrough             bool
 	StartPosition           string // earliest, latest, timestamp

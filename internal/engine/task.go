@@ -38,6 +38,7 @@ type Task struct {
 	topicFilter *mm2.TopicFilter
 	ledger      *ledger
 	path        mirror.Path
+	rate        rate
 	store       store
 	syncs       offsetSyncs
 	beside      []runner // groups, heartbeats
@@ -106,7 +107,7 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{},
 		saving: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
-		lastState: report.Starting, since: time.Now(),
+		lastState: report.Starting, since: time.Now(), rate: rate{limit: max(0, cfg.MaxBytesPerSecond)},
 	}
 	class := mm2.DefaultReplicationPolicyClass
 	if cfg.IdentityPolicy {

@@ -138,6 +138,7 @@ func (t *Task) makePath() error {
 	if t.path, err = t.rooms.path(t); err != nil {
 		return fmt.Errorf("engine: data path: %w", err)
 	}
+	t.rate.limits(t.path)
 	return nil
 }
 
