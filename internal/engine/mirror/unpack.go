@@ -153,12 +153,13 @@ func (u *unpacker) pass(next int64) {
 // take lets a batch pass as it is.
 func (u *unpacker) take(b batch.Batch, verdict batch.Verdict, reason string) {
 	u.metrics.batch(verdict.String(), reason)
+	base, next := b.BaseOffset(), b.NextOffset() // which a patch takes away
 	if verdict == batch.PassAppendTime {
 		batch.PatchAppendTime(b, batch.Anonymous)
 	}
 	u.buf.Retain()
-	u.out.units = append(u.out.units, &unit{pool: u.pool, buf: u.buf, b: b, base: b.BaseOffset(), body: int64(len(b.Payload()))})
-	u.pass(b.NextOffset())
+	u.out.units = append(u.out.units, &unit{pool: u.pool, buf: u.buf, b: b, base: base, body: int64(len(b.Payload()))})
+	u.pass(next)
 }
 
 func (u *unpacker) push(p pending) error {
