@@ -113,7 +113,7 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // chooseID takes the id of existing data, else the configured one, else a new one.
 func (c *Cluster) chooseID() error {
-	text, err := os.ReadFile(filepath.Join(c.nodes[0].dataDir(), "meta.properties"))
+	text, err := os.ReadFile(filepath.Join(c.nodes[0].DataDir(), "meta.properties"))
 	if err == nil {
 		for line := range strings.Lines(string(text)) {
 			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "cluster.id="); ok {

@@ -195,7 +195,7 @@ func (c *Config) properties(n int, nodes []*Node, voter string) map[string]strin
 	props["controller.quorum.voters"] = voter
 	props["controller.listener.names"] = controllerListener
 	props["inter.broker.listener.name"] = internalListener
-	props["log.dirs"] = node.dataDir()
+	props["log.dirs"] = node.DataDir()
 
 	listeners := []string{internalListener + "://" + node.internal}
 	advertised := []string{internalListener + "://" + node.internal}

@@ -35,7 +35,12 @@ func (n *Node) Addr(listener string) string { return n.addrs[listener] }
 // LogFile is the path of the broker's log.
 func (n *Node) LogFile() string { return filepath.Join(n.dir, "broker.log") }
 
-func (n *Node) dataDir() string    { return filepath.Join(n.dir, "data") }
+// DataDir is the folder of the broker's logs, one folder per partition.
+func (n *Node) DataDir() string { return filepath.Join(n.dir, "data") }
+
+// Pid is the process id of the broker that was started last. It panics when none was.
+func (n *Node) Pid() int { return n.process.Pid() }
+
 func (n *Node) configFile() string { return filepath.Join(n.dir, "server.properties") }
 
 // Done is closed when the running broker process has ended; a restart brings a new channel.
@@ -56,7 +61,7 @@ func (n *Node) Running() bool {
 
 // format prepares the data directory, once.
 func (n *Node) format(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(n.dataDir(), "meta.properties")); err == nil {
+	if _, err := os.Stat(filepath.Join(n.DataDir(), "meta.properties")); err == nil {
 		return nil
 	}
 	args := []string{"format", "-t", n.cluster.id, "-c", n.configFile()}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -20,6 +21,10 @@ const (
 	rebuiltBytes = 1_000_000
 	// manyRecords in a batch is no limit any more.
 	manyRecords = 1 << 20
+
+	// oldMagic is where a message of the formats before v2 has its magic byte; attributes follow, and in format 1 the time.
+	oldMagic      = 16
+	oldAppendTime = 1 << 3
 )
 
 // unpacked is what an answer of a source held for one partition.
@@ -280,9 +285,14 @@ func (u *unpacker) addOld(raw []byte) (next int64, err error) {
 	if fp.Err != nil {
 		return 0, fmt.Errorf("%w: %w", batch.ErrCorrupt, fp.Err)
 	}
+	// The library gives the records of a compressed message their producer's times, also where those of the log count.
+	appended := raw[oldMagic] == 1 && raw[oldMagic+1]&oldAppendTime != 0
 	for _, r := range fp.Records {
 		ts := int64(-1) // format 0 has no timestamps
-		if r.Attrs.TimestampType() >= 0 {
+		switch {
+		case appended:
+			ts = int64(binary.BigEndian.Uint64(raw[oldMagic+2:]))
+		case r.Attrs.TimestampType() >= 0:
 			ts = r.Timestamp.UnixMilli()
 		}
 		if err := u.builder.AddRecord(r.Offset, ts, batch.AppendBody(nil, r.Key, r.Value), int8(r.Attrs.CompressionType())); err != nil {
