@@ -256,7 +256,7 @@ func TestTheAPIRefusesWhatCannotRun(t *testing.T) {
 		"a negative interval":                          {object{"syncInterval": -1}, "/syncInterval"},
 		"a misspelt policy":                            {object{"replicationPolicyClass": "IdentityReplicationPolicy"}, "/replicationPolicyClass"},
 		"ACL sync, not built yet":                      {object{"syncTopicAcls": true}, "/syncTopicAcls"},
-		"a rate limit, not built yet":                  {object{"maxBytesPerSecond": 1000}, "/maxBytesPerSecond"},
+		"a rate limit below the least":                 {object{"maxBytesPerSecond": 1000}, "/maxBytesPerSecond"},
 	} {
 		a, err := s.do(http.MethodPost, "/replications", p.body(c.body))
 		require.NoError(t, err, name)

@@ -170,8 +170,8 @@ type Options struct {
 	EmitCheckpointsInterval  time.Duration
 	RefreshTopicsInterval    time.Duration
 	RefreshGroupsInterval    time.Duration
-	// MaxBytesPerSecond limits the flow's copied bytes per second; nil: no limit.
-	// Refused while not built, like SyncTopicACLs.
+	// MaxBytesPerSecond limits what the flow reads from its source, over all its tasks, in bytes of record batches as they
+	// travel (compressed or not) a second; nil: no limit. A running flow follows it without a stop. See RateOfTask.
 	MaxBytesPerSecond *int64
 }
 

@@ -18,6 +18,9 @@ const (
 	maxSeparator     = 8
 	maxReplication   = 32767
 	defaultSeparator = "."
+	// minRate gives each of the most tasks that a flow can have a share of one byte: a share of 0 would be no limit.
+	minRate = maxTasks
+	maxRate = 1<<53 - 1 // what JSON's readers keep exactly
 )
 
 // normaliseOptions makes lists that hold nothing equal to empty lists, as they come back from the store.
@@ -73,8 +76,8 @@ func validateOptions(f *fieldErrors, o Options) {
 	if o.SyncTopicACLs {
 		f.addf("/syncTopicAcls", "true is not built yet; leave it out or send false")
 	}
-	if o.MaxBytesPerSecond != nil {
-		f.addf("/maxBytesPerSecond", "a limit is not built yet; leave it out or send null")
+	if r := o.MaxBytesPerSecond; r != nil && (*r < minRate || *r > maxRate) {
+		f.addf("/maxBytesPerSecond", "must be null (no limit) or %d to %d", minRate, int64(maxRate))
 	}
 }
 

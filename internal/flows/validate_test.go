@@ -223,7 +223,10 @@ func TestOptionsAreValidatedMemberByMember(t *testing.T) {
 		{"a time before all times", func(o *Options) {
 			o.StartPosition, o.StartTimestamp = StartTimestamp, ptr(time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC))
 		}, []string{"/startTimestamp"}},
-		{"what is not built yet", func(o *Options) { o.SyncTopicACLs, o.MaxBytesPerSecond = true, ptr(int64(1)) }, []string{"/syncTopicAcls", "/maxBytesPerSecond"}},
+		{"what is not built yet", func(o *Options) { o.SyncTopicACLs = true }, []string{"/syncTopicAcls"}},
+		{"a rate that is too low", func(o *Options) { o.MaxBytesPerSecond = ptr(int64(1023)) }, []string{"/maxBytesPerSecond"}},
+		{"a rate that is too high", func(o *Options) { o.MaxBytesPerSecond = ptr(int64(1 << 53)) }, []string{"/maxBytesPerSecond"}},
+		{"the lowest rate", func(o *Options) { o.MaxBytesPerSecond = ptr(int64(1024)) }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

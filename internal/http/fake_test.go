@@ -251,7 +251,7 @@ func (s *script) Ready(context.Context) error { return s.called("Ready") }
 
 // sampleFlow has no option at its default.
 func sampleFlow() flows.Flow {
-	start := epoch
+	start, rate := epoch, int64(9_000_000)
 	return flows.Flow{
 		ID: flowID, ProjectID: projectID, MirrorMakerID: mmID, SourceIntegration: sourceID, TargetIntegration: targetID,
 		ReplicationPolicyClass: flows.IdentityPolicyClass, ReplicationPolicySeparator: "_",
@@ -262,6 +262,7 @@ func sampleFlow() flows.Flow {
 			StartTimestamp: &start, SyncTopicConfigs: false, TopicConfigSyncMode: "mirror", ConfigPropertiesExclude: []string{"x"},
 			EmitHeartbeatsInterval: 2 * time.Second, EmitBackwardHeartbeats: true, EmitCheckpointsInterval: 3 * time.Second,
 			RefreshTopicsInterval: 4 * time.Second, RefreshGroupsInterval: 6 * time.Second,
+			MaxBytesPerSecond: &rate,
 		},
 		Revision: 7, CreatedAt: epoch, UpdatedAt: epoch.Add(time.Minute),
 	}

@@ -21,7 +21,7 @@ const everyOption = `{
  "groups":["g"],"groupExcludeList":[],"tasksMax":3,"replicationFactor":2,"offsetSyncsTopicLocation":"source","offsetLagMax":5,
  "isolationLevel":"read_uncommitted","startPosition":"timestamp","startTimestamp":"2026-11-30T23:00:00.123456+01:00","syncTopicConfigs":false,
  "topicConfigSyncMode":"mirror","configPropertiesExclude":["x"],"syncTopicAcls":false,"emitHeartbeatsInterval":2,"emitBackwardHeartbeats":true,
- "emitCheckpointsInterval":3,"refreshTopicsInterval":4,"refreshGroupsInterval":6,"maxBytesPerSecond":null}`
+ "emitCheckpointsInterval":3,"refreshTopicsInterval":4,"refreshGroupsInterval":6,"maxBytesPerSecond":9000000}`
 
 func withEnds(body string) string {
 	return fmt.Sprintf(`{"sourceIntegration":%q,"targetIntegration":%q,`, sourceID, targetID) + strings.TrimPrefix(strings.TrimSpace(body), "{")
@@ -127,7 +127,7 @@ func TestPutReplicationIsWholeAndOmittedMembersTakeTheirDefaults(t *testing.T) {
 			o.Topics, o.Groups, o.ConfigPropertiesExclude, o.GroupExcludeList = []string{}, []string{}, []string{}, []string{}
 		}},
 		"null where null is allowed": {`{"enabled":false,"startTimestamp":null,"maxBytesPerSecond":null}`, func(*flows.Options) {}},
-		"a number for a limit":       {`{"enabled":false,"maxBytesPerSecond":1000}`, func(o *flows.Options) { n := int64(1000); o.MaxBytesPerSecond = &n }},
+		"a number for a limit":       {`{"enabled":false,"maxBytesPerSecond":5000}`, func(o *flows.Options) { n := int64(5000); o.MaxBytesPerSecond = &n }},
 		"integers written as JSON allows": {`{"enabled":false,"syncInterval":6e1,"tasksMax":2.0}`, func(o *flows.Options) {
 			o.SyncInterval, o.TasksMax = time.Minute, 2
 		}},

@@ -53,7 +53,7 @@ func TestWrongReplicationsAreRefusedNamingEveryField(t *testing.T) {
 		"a time as number":             {`"enabled":true,"startTimestamp":1700000000`, []string{"/startTimestamp"}},
 		"a long separator":             {`"enabled":true,"replicationPolicySeparator":"123456789"`, []string{"/replicationPolicySeparator"}},
 		"a separator of spaces":        {`"enabled":true,"replicationPolicySeparator":" "`, []string{"/replicationPolicySeparator"}},
-		"a rate of zero":               {`"enabled":true,"maxBytesPerSecond":0`, []string{"/maxBytesPerSecond"}},
+		"a rate too low":               {`"enabled":true,"maxBytesPerSecond":1023`, []string{"/maxBytesPerSecond"}},
 		"a rate without end":           {`"enabled":true,"maxBytesPerSecond":1e30`, []string{"/maxBytesPerSecond"}},
 		"read-only members on create":  {`"enabled":true,"id":"` + flowID.String() + `","createdAt":"2026-01-01T00:00:00Z"`, []string{"/createdAt", "/id"}},
 	}

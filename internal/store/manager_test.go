@@ -56,6 +56,8 @@ func TestCreateAnswersWhatGetAnswers(t *testing.T) {
 	in := flows.FlowInput{SourceIntegration: i.ID, TargetIntegration: other.ID, Options: flows.DefaultOptions()}
 	in.StartPosition, in.StartTimestamp = flows.StartTimestamp, &at
 	in.Topics, in.TopicExcludeList = nil, []string{"a", "b.*"}
+	rate := int64(2_000_000)
+	in.MaxBytesPerSecond = &rate
 	f, err := w.manager.CreateFlow(ctx, w.project, in)
 	require.NoError(t, err)
 	require.Equal(t, []string{}, f.Topics)
@@ -64,6 +66,17 @@ func TestCreateAnswersWhatGetAnswers(t *testing.T) {
 	gotF, err := w.manager.GetFlow(ctx, w.project, f.ID)
 	require.NoError(t, err)
 	require.Equal(t, f, gotF)
+	require.Equal(t, rate, *f.MaxBytesPerSecond)
+
+	less := int64(1024)
+	for i, r := range []*int64{&less, nil, &rate} {
+		o := f.Options
+		o.MaxBytesPerSecond = r
+		f, err = w.manager.UpdateFlow(ctx, w.project, f.ID, o, f.Revision)
+		require.NoError(t, err)
+		require.Equal(t, r, f.MaxBytesPerSecond)
+		require.EqualValues(t, 2+i, f.Revision)
+	}
 }
 
 func TestTwentyParallelCreatesOfDisjointTopicsGiveTwentyFlows(t *testing.T) {

@@ -96,7 +96,7 @@ func fromDBFlow(r dbsqlc.Flow) (flows.Flow, error) {
 			ConfigPropertiesExclude: r.ConfigPropertiesExclude,
 			EmitHeartbeatsInterval:  ms(r.EmitHeartbeatsIntervalMs), EmitBackwardHeartbeats: r.EmitBackwardHeartbeats,
 			EmitCheckpointsInterval: ms(r.EmitCheckpointsIntervalMs), RefreshTopicsInterval: ms(r.RefreshTopicsIntervalMs),
-			RefreshGroupsInterval: ms(r.RefreshGroupsIntervalMs),
+			RefreshGroupsInterval: ms(r.RefreshGroupsIntervalMs), MaxBytesPerSecond: r.MaxBytesPerSecond,
 		},
 		Revision: r.Revision, CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}
@@ -120,6 +120,7 @@ func toDBFlow(f flows.Flow) dbsqlc.InsertFlowParams {
 		EmitHeartbeatsIntervalMs: f.EmitHeartbeatsInterval.Milliseconds(), EmitBackwardHeartbeats: f.EmitBackwardHeartbeats,
 		EmitCheckpointsIntervalMs: f.EmitCheckpointsInterval.Milliseconds(),
 		RefreshTopicsIntervalMs:   f.RefreshTopicsInterval.Milliseconds(), RefreshGroupsIntervalMs: f.RefreshGroupsInterval.Milliseconds(),
+		MaxBytesPerSecond: f.MaxBytesPerSecond,
 	}
 }
 
@@ -134,7 +135,7 @@ func toDBFlowUpdate(f flows.Flow) dbsqlc.UpdateFlowParams {
 		TopicConfigSyncMode: p.TopicConfigSyncMode, ConfigPropertiesExclude: p.ConfigPropertiesExclude,
 		EmitHeartbeatsIntervalMs: p.EmitHeartbeatsIntervalMs, EmitBackwardHeartbeats: p.EmitBackwardHeartbeats,
 		EmitCheckpointsIntervalMs: p.EmitCheckpointsIntervalMs, RefreshTopicsIntervalMs: p.RefreshTopicsIntervalMs,
-		RefreshGroupsIntervalMs: p.RefreshGroupsIntervalMs,
+		RefreshGroupsIntervalMs: p.RefreshGroupsIntervalMs, MaxBytesPerSecond: p.MaxBytesPerSecond,
 	}
 }
 

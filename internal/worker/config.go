@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine"
@@ -104,13 +105,23 @@ func toEngineConfig(spec flows.FlowSpec, s securities) engine.Config {
 	return c
 }
 
-// onlyCredentialsChanged tells whether a running engine can follow from one
-// specification to the next by replacing credentials.
-func onlyCredentialsChanged(old, next flows.FlowSpec) bool {
-	return old.Flow.Revision == next.Flow.Revision &&
-		slices.Equal(old.Source.BootstrapServers, next.Source.BootstrapServers) &&
-		slices.Equal(old.Target.BootstrapServers, next.Target.BootstrapServers) &&
-		old.Source.Alias == next.Source.Alias && old.Target.Alias == next.Target.Alias
+// canFollow tells whether an engine that works by old can go on with next as it is, given next's credentials
+// and rate: nothing else that it works by differs. A revision that moved for another reason (TouchFlows, InsertFlow)
+// shows in what the engine knows of the clusters and their aliases.
+func canFollow(old, next flows.FlowSpec) bool {
+	same := func(a, b flows.Service) bool {
+		return a.ID == b.ID && a.Alias == b.Alias && slices.Equal(a.BootstrapServers, b.BootstrapServers)
+	}
+	sameCluster := func(a, b flows.Service) bool {
+		// The cluster's id becomes known without a revision: an engine that did not know it goes on.
+		return (a.KafkaClusterID == "" || a.KafkaClusterID == b.KafkaClusterID) && reflect.DeepEqual(a.Security, b.Security)
+	}
+	if !same(old.Source, next.Source) || !same(old.Target, next.Target) {
+		return false
+	}
+	return old.Flow.Revision == next.Flow.Revision ||
+		flows.SameButRate(old.Flow, next.Flow) && slices.Equal(old.KnownAliases, next.KnownAliases) &&
+			sameCluster(old.Source, next.Source) && sameCluster(old.Target, next.Target)
 }
 
 // news tells whether next holds a change against old that a task must follow.

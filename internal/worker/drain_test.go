@@ -19,7 +19,7 @@ func overdue(t *testing.T, b *bench) (*fakeEngine, flows.LeaseKey) {
 	key := b.lease(nil)
 	b.start()
 	e := b.engine(0)
-	b.store.change(key.FlowID, func(s *flows.FlowSpec) { s.Flow.Revision++ })
+	b.store.change(key.FlowID, func(s *flows.FlowSpec) { s.Flow.Topics = []string{"new"}; s.Flow.Revision++ })
 	b.store.notes <- flows.Notification{Kind: "flow", ID: key.FlowID}
 	synctest.Wait()
 	require.True(t, e.wasDrained())

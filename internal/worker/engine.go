@@ -21,6 +21,9 @@ type Runner interface {
 	Run(ctx context.Context) error
 	// Drain finishes what is under way, until ctx ends at most; Run returns then.
 	Drain(ctx context.Context) error
+	// SetMaxBytesPerSecond changes the limit at once; 0: none. It may be called before Run, too. It must not call its
+	// sink: the task's lock is held.
+	SetMaxBytesPerSecond(n int64)
 }
 
 // Condition codes of the worker itself (docs/conditions.md).
@@ -214,6 +217,7 @@ func (t *task) start() (Runner, error) {
 	cfg.PassThrough = t.s.passThrough
 	cfg.Logger, cfg.Registry, cfg.Sink, cfg.Owners = t.s.log, t.s.registry, sink{t}, owners{t}
 	cfg.MayWrite = t.trusted
+	cfg.MaxBytesPerSecond = spec.Flow.RateOfTask(t.key.Task)
 	cfg.Source.Metrics, cfg.Target.Metrics = t.s.kafka, t.s.kafka
 	redact := kafka.Redactor{cfg.Source.Credentials, cfg.Target.Credentials}
 	t.mu.Lock()
@@ -229,11 +233,19 @@ func (t *task) start() (Runner, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.order.reason == nil && news(spec, t.spec) {
-		// Offered while the engine was made, when there were no credentials to replace.
-		t.drainLocked(order{ErrFlowChanged, time.Now().Add(drainOnPoll)})
+	t.runner, t.started, t.source, t.target = r, spec, cfg.Source.Credentials, cfg.Target.Credentials
+	if t.order.final() {
+		return r, nil
 	}
-	t.source, t.target = cfg.Source.Credentials, cfg.Target.Credentials
+	// What was offered while the engine was made could not be given to it.
+	o := t.order
+	t.order = order{}
+	if news(spec, t.spec) && !t.followLocked(spec, t.spec) {
+		if o.reason == nil {
+			o = order{ErrFlowChanged, time.Now().Add(drainOnPoll)}
+		}
+		t.drainLocked(o)
+	}
 	return r, nil
 }
 
@@ -256,7 +268,7 @@ func (t *task) runEngine(reason string) error {
 	}
 	defer func() {
 		t.mu.Lock()
-		t.source, t.target = nil, nil
+		t.runner, t.started, t.source, t.target = nil, flows.FlowSpec{}, nil, nil
 		t.mu.Unlock()
 	}()
 	t.s.m.restarts.WithLabelValues(reason).Inc()

@@ -300,6 +300,23 @@ type fakeEngine struct {
 	ended time.Time
 	cause error
 	onRun func()
+	rates []int64
+}
+
+func (e *fakeEngine) SetMaxBytesPerSecond(n int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rates = append(e.rates, n)
+}
+
+// rate is the limit in force.
+func (e *fakeEngine) rate() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.rates); n > 0 {
+		return e.rates[n-1]
+	}
+	return e.cfg.MaxBytesPerSecond
 }
 
 func (e *fakeEngine) Run(ctx context.Context) error {

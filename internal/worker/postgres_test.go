@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ type watchedRun struct {
 	began  time.Time
 
 	drained chan struct{}
+	rate    atomic.Int64 // set while it ran; 0: not set
 	mu      sync.Mutex
 	ended   time.Time
 	cause   error
@@ -72,6 +74,8 @@ func (r *watchedRun) Drain(context.Context) error {
 	close(r.drained)
 	return nil
 }
+
+func (r *watchedRun) SetMaxBytesPerSecond(n int64) { r.rate.Store(n) }
 
 func (r *watchedRun) end() (time.Time, error) {
 	r.mu.Lock()

@@ -54,7 +54,9 @@ type task struct {
 	verifying bool
 	spec      flows.FlowSpec // the newest known
 	order     order
-	// Credentials of the engine that runs; nil while none does.
+	// What runs, what it works by, and its credentials; nil while nothing does.
+	runner         Runner
+	started        flows.FlowSpec
 	source, target *kafka.Credentials
 	// redact knows the secrets of the engine made last: what it answers may quote brokers, which may echo.
 	redact kafka.Redactor
@@ -183,7 +185,7 @@ func (t *task) leaving() bool {
 }
 
 // offer hands over a specification just read. What it changes takes effect by
-// the given time: new credentials in place, anything else by a drain.
+// the given time: new credentials and another rate in place, anything else by a drain.
 func (t *task) offer(spec flows.FlowSpec, by time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,22 +208,39 @@ func (t *task) offer(spec flows.FlowSpec, by time.Time) {
 	if !news(old, spec) {
 		return
 	}
-	if t.source != nil && onlyCredentialsChanged(old, spec) {
-		s, err := openBoth(t.s.opener, spec)
-		if err != nil {
+	if !t.followLocked(old, spec) {
+		t.drainLocked(order{ErrFlowChanged, by})
+	}
+}
+
+// followLocked has the engine go on with next, given its credentials and its rate, and tells whether it can.
+func (t *task) followLocked(old, next flows.FlowSpec) bool {
+	if t.runner == nil || !canFollow(t.started, next) {
+		return false
+	}
+	if old.Source.CredentialsRevision != next.Source.CredentialsRevision || old.Target.CredentialsRevision != next.Target.CredentialsRevision {
+		s, err := openBoth(t.s.opener, next)
+		switch {
+		case err != nil:
 			t.setOwnLocked(secretsUnreadable(err, flows.SeverityWarning, time.Now()))
 			t.log.Error("new credentials cannot be opened, the old ones stay in use", slog.Any("error", err))
-			return
-		}
-		if !t.source.Get().NeedsNewClient(s.source) && !t.target.Get().NeedsNewClient(s.target) {
+		case t.source.Get().NeedsNewClient(s.source) || t.target.Get().NeedsNewClient(s.target):
+			return false
+		default:
 			t.source.Set(s.source)
 			t.target.Set(s.target)
 			t.setOwnLocked()
 			t.log.Info("credentials replaced")
-			return
 		}
 	}
-	t.drainLocked(order{ErrFlowChanged, by})
+	if rate := next.Flow.RateOfTask(t.key.Task); rate != old.Flow.RateOfTask(t.key.Task) {
+		t.runner.SetMaxBytesPerSecond(rate)
+		t.log.Info("rate changed", slog.Int64("bytes_per_second", rate))
+	}
+	aliases := t.started.KnownAliases // these it was not given anew
+	t.started = next
+	t.started.KnownAliases = aliases
+	return true
 }
 
 // observed takes over a status of the engine.

@@ -1599,7 +1599,9 @@ type Replication struct {
 	// Never changes; omitted later: unchanged.
 	ReplicationPolicySeparator string `json:"replicationPolicySeparator"`
 
-	// MaxBytesPerSecond Limit of copied bytes a second. null: no limit. Default null; a number is refused until it is built.
+	// MaxBytesPerSecond Limit of the bytes a second that the replication reads from the source, over all its tasks: record batches as they
+	// travel, compressed or not. Each task has an equal share. null: no limit. Default null. A change takes effect within
+	// 2 s, without a stop.
 	MaxBytesPerSecond nullable.Nullable[int64] `json:"maxBytesPerSecond"`
 
 	// CreatedAt Read-only.
@@ -1718,7 +1720,9 @@ type ReplicationCreate struct {
 	// Never changes; omitted later: unchanged.
 	ReplicationPolicySeparator *string `json:"replicationPolicySeparator,omitempty"`
 
-	// MaxBytesPerSecond Limit of copied bytes a second. null: no limit. Default null; a number is refused until it is built.
+	// MaxBytesPerSecond Limit of the bytes a second that the replication reads from the source, over all its tasks: record batches as they
+	// travel, compressed or not. Each task has an equal share. null: no limit. Default null. A change takes effect within
+	// 2 s, without a stop.
 	MaxBytesPerSecond nullable.Nullable[int64] `json:"maxBytesPerSecond,omitempty"`
 }
 
@@ -1816,7 +1820,9 @@ type ReplicationPatch struct {
 	// Never changes; omitted later: unchanged.
 	ReplicationPolicySeparator nullable.Nullable[string] `json:"replicationPolicySeparator,omitempty"`
 
-	// MaxBytesPerSecond Limit of copied bytes a second. null: no limit. Default null; a number is refused until it is built.
+	// MaxBytesPerSecond Limit of the bytes a second that the replication reads from the source, over all its tasks: record batches as they
+	// travel, compressed or not. Each task has an equal share. null: no limit. Default null. A change takes effect within
+	// 2 s, without a stop.
 	MaxBytesPerSecond nullable.Nullable[int64] `json:"maxBytesPerSecond,omitempty"`
 
 	// CreatedAt Read-only.
@@ -1999,7 +2005,9 @@ type ReplicationUpdate struct {
 	// Never changes; omitted later: unchanged.
 	ReplicationPolicySeparator *string `json:"replicationPolicySeparator,omitempty"`
 
-	// MaxBytesPerSecond Limit of copied bytes a second. null: no limit. Default null; a number is refused until it is built.
+	// MaxBytesPerSecond Limit of the bytes a second that the replication reads from the source, over all its tasks: record batches as they
+	// travel, compressed or not. Each task has an equal share. null: no limit. Default null. A change takes effect within
+	// 2 s, without a stop.
 	MaxBytesPerSecond nullable.Nullable[int64] `json:"maxBytesPerSecond,omitempty"`
 
 	// CreatedAt Read-only.

@@ -177,7 +177,7 @@ func (q *Queries) FlowRoutes(ctx context.Context, arg FlowRoutesParams) ([]FlowR
 }
 
 const flowsForWorker = `-- name: FlowsForWorker :many
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE id = ANY ($1::uuid[])
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second FROM flows WHERE id = ANY ($1::uuid[])
 `
 
 func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, error) {
@@ -227,6 +227,7 @@ func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, 
 			&i.Revision,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.MaxBytesPerSecond,
 		); err != nil {
 			return nil, err
 		}
@@ -239,7 +240,7 @@ func (q *Queries) FlowsForWorker(ctx context.Context, ids []uuid.UUID) ([]Flow, 
 }
 
 const getFlow = `-- name: GetFlow :one
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second FROM flows WHERE project_id = $1 AND id = $2
 `
 
 type GetFlowParams struct {
@@ -288,6 +289,7 @@ func (q *Queries) GetFlow(ctx context.Context, arg GetFlowParams) (Flow, error) 
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.MaxBytesPerSecond,
 	)
 	return i, err
 }
@@ -301,7 +303,7 @@ INSERT INTO flows (
     offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs,
     topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms,
     emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms,
-    refresh_groups_interval_ms
+    refresh_groups_interval_ms, max_bytes_per_second
 ) SELECT
     $1, $2, d.destination_service_id, $3, $4,
     s.source_service_id, d.source_service_id, $5, $6,
@@ -310,10 +312,10 @@ INSERT INTO flows (
     $18, $19, $20, $21, $22,
     $23, $24, $25,
     $26, $27, $28,
-    $29
+    $29, $30
 FROM integrations s, integrations d
 WHERE s.id = $3 AND d.id = $4
-RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at
+RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second
 `
 
 type InsertFlowParams struct {
@@ -346,6 +348,7 @@ type InsertFlowParams struct {
 	EmitCheckpointsIntervalMs  int64
 	RefreshTopicsIntervalMs    int64
 	RefreshGroupsIntervalMs    int64
+	MaxBytesPerSecond          *int64
 }
 
 func (q *Queries) InsertFlow(ctx context.Context, arg InsertFlowParams) (Flow, error) {
@@ -379,6 +382,7 @@ func (q *Queries) InsertFlow(ctx context.Context, arg InsertFlowParams) (Flow, e
 		arg.EmitCheckpointsIntervalMs,
 		arg.RefreshTopicsIntervalMs,
 		arg.RefreshGroupsIntervalMs,
+		arg.MaxBytesPerSecond,
 	)
 	var i Flow
 	err := row.Scan(
@@ -419,12 +423,13 @@ func (q *Queries) InsertFlow(ctx context.Context, arg InsertFlowParams) (Flow, e
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.MaxBytesPerSecond,
 	)
 	return i, err
 }
 
 const listFlows = `-- name: ListFlows :many
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second FROM flows
 WHERE project_id = $1 AND id > $2
   AND ($3::uuid IS NULL OR mirror_maker_id = $3::uuid)
 ORDER BY id LIMIT $4
@@ -489,6 +494,7 @@ func (q *Queries) ListFlows(ctx context.Context, arg ListFlowsParams) ([]Flow, e
 			&i.Revision,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.MaxBytesPerSecond,
 		); err != nil {
 			return nil, err
 		}
@@ -501,7 +507,7 @@ func (q *Queries) ListFlows(ctx context.Context, arg ListFlowsParams) ([]Flow, e
 }
 
 const lockFlow = `-- name: LockFlow :one
-SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at FROM flows WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second FROM flows WHERE project_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type LockFlowParams struct {
@@ -550,6 +556,7 @@ func (q *Queries) LockFlow(ctx context.Context, arg LockFlowParams) (Flow, error
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.MaxBytesPerSecond,
 	)
 	return i, err
 }
@@ -681,9 +688,10 @@ UPDATE flows SET
     emit_checkpoints_interval_ms = $21,
     refresh_topics_interval_ms = $22,
     refresh_groups_interval_ms = $23,
+    max_bytes_per_second = $24,
     revision = revision + 1, aliases_at = clock_timestamp(), updated_at = now()
-WHERE project_id = $24 AND id = $25
-RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at
+WHERE project_id = $25 AND id = $26
+RETURNING id, project_id, mirror_maker_id, source_integration_id, target_integration_id, source_service_id, target_service_id, replication_policy_class, replication_policy_separator, enabled, topics, topic_exclude_list, sync_group_offsets, sync_interval_ms, emit_heartbeats, groups, group_exclude_list, tasks_max, replication_factor, offset_syncs_topic_location, offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs, topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms, emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms, refresh_groups_interval_ms, last_event, aliases_at, revision, created_at, updated_at, max_bytes_per_second
 `
 
 type UpdateFlowParams struct {
@@ -710,6 +718,7 @@ type UpdateFlowParams struct {
 	EmitCheckpointsIntervalMs int64
 	RefreshTopicsIntervalMs   int64
 	RefreshGroupsIntervalMs   int64
+	MaxBytesPerSecond         *int64
 	ProjectID                 uuid.UUID
 	ID                        uuid.UUID
 }
@@ -739,6 +748,7 @@ func (q *Queries) UpdateFlow(ctx context.Context, arg UpdateFlowParams) (Flow, e
 		arg.EmitCheckpointsIntervalMs,
 		arg.RefreshTopicsIntervalMs,
 		arg.RefreshGroupsIntervalMs,
+		arg.MaxBytesPerSecond,
 		arg.ProjectID,
 		arg.ID,
 	)
@@ -781,6 +791,7 @@ func (q *Queries) UpdateFlow(ctx context.Context, arg UpdateFlowParams) (Flow, e
 		&i.Revision,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.MaxBytesPerSecond,
 	)
 	return i, err
 }

@@ -60,6 +60,7 @@ type Flow struct {
 	Revision                   int64
 	CreatedAt                  time.Time
 	UpdatedAt                  time.Time
+	MaxBytesPerSecond          *int64
 }
 
 type Integration struct {

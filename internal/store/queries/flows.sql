@@ -44,7 +44,7 @@ INSERT INTO flows (
     offset_lag_max, isolation_level, start_position, start_at, sync_topic_configs,
     topic_config_sync_mode, config_properties_exclude, emit_heartbeats_interval_ms,
     emit_backward_heartbeats, emit_checkpoints_interval_ms, refresh_topics_interval_ms,
-    refresh_groups_interval_ms
+    refresh_groups_interval_ms, max_bytes_per_second
 ) SELECT
     @id, @project_id, d.destination_service_id, @source_integration_id, @target_integration_id,
     s.source_service_id, d.source_service_id, @replication_policy_class, @replication_policy_separator,
@@ -53,7 +53,7 @@ INSERT INTO flows (
     @offset_lag_max, @isolation_level, @start_position, @start_at, @sync_topic_configs,
     @topic_config_sync_mode, @config_properties_exclude, @emit_heartbeats_interval_ms,
     @emit_backward_heartbeats, @emit_checkpoints_interval_ms, @refresh_topics_interval_ms,
-    @refresh_groups_interval_ms
+    @refresh_groups_interval_ms, @max_bytes_per_second
 FROM integrations s, integrations d
 WHERE s.id = @source_integration_id AND d.id = @target_integration_id
 RETURNING *;
@@ -73,6 +73,7 @@ UPDATE flows SET
     emit_checkpoints_interval_ms = @emit_checkpoints_interval_ms,
     refresh_topics_interval_ms = @refresh_topics_interval_ms,
     refresh_groups_interval_ms = @refresh_groups_interval_ms,
+    max_bytes_per_second = @max_bytes_per_second,
     revision = revision + 1, aliases_at = clock_timestamp(), updated_at = now()
 WHERE project_id = @project_id AND id = @id
 RETURNING *;
