@@ -61,7 +61,7 @@ type Worker struct {
 	// secrets do not run and say so.
 	SecretPrivateKeysFile string `env:"SECRET_PRIVATE_KEYS_FILE"`
 	// DataPath says how records are moved.
-	DataPath DataPath `env:"DATA_PATH" envDefault:"records"`
+	DataPath DataPath `env:"DATA_PATH" envDefault:"batches"`
 }
 
 // DataPath is a way to move records.
@@ -69,7 +69,7 @@ type DataPath string
 
 // The data paths.
 const (
-	DataPathRecords DataPath = "records" // decoded and put into batches anew
+	DataPathRecords DataPath = "records" // every batch taken apart and put together anew
 	DataPathBatches DataPath = "batches" // whole batches passed through as bytes where that is allowed
 )
 

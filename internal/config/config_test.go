@@ -29,7 +29,7 @@ func TestDefaultsNeedNothingButADatabase(t *testing.T) {
 	require.Empty(t, warnings)
 	require.Equal(t, "127.0.0.1:8081", worker.WorkerListen)
 	require.Equal(t, 10*time.Second, worker.LeaseTTL)
-	require.Equal(t, config.DataPathRecords, worker.DataPath)
+	require.Equal(t, config.DataPathBatches, worker.DataPath)
 	again, _, err := config.LoadWorker([]string{dsn})
 	require.NoError(t, err)
 	require.NotEmpty(t, worker.WorkerID)

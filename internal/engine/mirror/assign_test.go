@@ -70,9 +70,9 @@ func TestAPartitionAssignedAnewWritesNothingBeforeTheRequestOfItsFormerLifeIsAns
 		b.assign(topic, 1, 0)
 		// The new life is ready to work; what is under way is the old one's still.
 		wait.For(t, 5*time.Second, "the new life's metadata", func() error {
-			b.path.shared().mu.Lock()
-			defer b.path.shared().mu.Unlock()
-			p := b.path.shared().parts[first]
+			b.path.mu.Lock()
+			defer b.path.mu.Unlock()
+			p := b.path.parts[first]
 			if p == nil || p.src.leader < 0 || p.tgt.leader < 0 {
 				return errors.New("not known")
 			}

@@ -19,20 +19,17 @@ type Config struct {
 	// Flow and Task label the metrics; two paths with the same labels cannot share a Registry.
 	Flow string
 	Task int
-	// PassThrough lets New make a BatchPath instead of a RecordPath.
+	// PassThrough lets batches pass as they are where that is allowed; without it all are taken apart and put together anew.
 	PassThrough bool
 	// ReadUncommitted copies the records of aborted and open transactions too.
 	ReadUncommitted bool
-	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of decoded records, or of the
-	// answers that hold the batches where they pass through; default 64 MiB, and 32 MiB with PassThrough. A
-	// fetch under way may pass it by one response (FetchBytes) for each source broker.
+	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of the answers that hold the batches;
+	// default 32 MiB. A fetch under way may pass it by one response (FetchBytes) for each source broker.
 	MaxBytesInFlight int64
 	// FetchBytes is the most asked of a source broker at a time; default 8 MiB.
 	FetchBytes int32
 	// FetchMaxWait is how long a source broker holds a fetch that finds nothing; default 500 ms.
 	FetchMaxWait time.Duration
-	// BatchBytes bounds a batch of a RecordPath before compression; a longer record makes a batch of its own. Default 1,000,000.
-	BatchBytes int64
 	// RetryMin and RetryMax bound the back-off of a stopped partition that tries again by itself; defaults 1 s, 30 s.
 	RetryMin, RetryMax time.Duration
 	// MissingGrace is how long a topic or partition may be absent from the metadata, which may be late after a creation,
@@ -58,13 +55,9 @@ func (c *Config) setDefaults() error {
 	case c.Source.Credentials == nil || c.Target.Credentials == nil:
 		return errors.New("mirror: config: Source or Target has no Credentials")
 	}
-	if c.PassThrough {
-		setDefault(&c.MaxBytesInFlight, 32<<20)
-	}
-	setDefault(&c.MaxBytesInFlight, 64<<20)
+	setDefault(&c.MaxBytesInFlight, 32<<20)
 	setDefault(&c.FetchBytes, 8<<20)
 	setDefault(&c.FetchMaxWait, 500*time.Millisecond)
-	setDefault(&c.BatchBytes, 1_000_000)
 	setDefault(&c.RetryMin, time.Second)
 	setDefault(&c.RetryMax, 30*time.Second)
 	setDefault(&c.MissingGrace, 3*time.Second)

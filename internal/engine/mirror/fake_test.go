@@ -31,9 +31,7 @@ func fakes(t *testing.T, on way, n int, opts ...kfake.Opt) (source, target *kfak
 	require.NoError(t, err)
 	t.Cleanup(target.Close)
 	write(t, source, 0, n)
-	return source, target, run(t, on, plain("source", source.ListenAddrs()...), plain("target", target.ListenAddrs()...), func(c *Config) {
-		c.BatchBytes = 2000
-	})
+	return source, target, run(t, on, plain("source", source.ListenAddrs()...), plain("target", target.ListenAddrs()...), nil)
 }
 
 // write produces n numbered records to each of the two partitions.
@@ -179,8 +177,7 @@ func TestCorruptBatchStopsItsPartitionUntilItReadsWell(t *testing.T) {
 					sp.Partition, sp.HighWatermark, sp.LastStableOffset = rp.Partition, 50, 50
 					if rp.Partition == 0 && rp.FetchOffset == 0 {
 						found = true
-						c, _ := coders(t)
-						sp.RecordBatches = c.encode(samples(0), identity{})
+						sp.RecordBatches = encoded(t, samples(0), identity{})
 						sp.RecordBatches[70] ^= 1
 					}
 					st.Partitions = append(st.Partitions, sp)

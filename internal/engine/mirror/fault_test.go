@@ -51,7 +51,7 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 		source, target, toSource, toTarget := proxied(t)
 		const budget = 4 << 20
 		b := run(t, on, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), func(c *Config) {
-			c.MaxBytesInFlight, c.FetchBytes, c.BatchBytes = budget, 1<<20, 64<<10
+			c.MaxBytesInFlight, c.FetchBytes = budget, 1<<20
 		})
 		topic := kafkatest.UniqueName(t)
 		kafkatest.CreateTopic(t, source, topic, 4, map[string]string{"retention.ms": "-1"})

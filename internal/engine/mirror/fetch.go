@@ -36,12 +36,12 @@ type limits struct {
 }
 
 // fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
-func (p *core) fetchLoop(ctx context.Context) {
+func (p *mirror) fetchLoop(ctx context.Context) {
 	for {
 		var jobs []fetchJob
 		p.locked(func() { jobs = p.fetchJobs(time.Now()) })
 		for _, j := range jobs {
-			p.spawn("reading", func() { p.carrier.read(ctx, j) })
+			p.spawn("reading", func() { p.read(ctx, j) })
 		}
 		select {
 		case <-ctx.Done():
@@ -53,12 +53,12 @@ func (p *core) fetchLoop(ctx context.Context) {
 
 // fetchJobs chooses what to ask for; the lock is held. A partition whose target is unknown or behind is not read, so
 // that it cannot fill the budget of the others.
-func (p *core) fetchJobs(now time.Time) []fetchJob {
-	room := p.carrier.room()
+func (p *mirror) fetchJobs(now time.Time) []fetchJob {
+	room := p.room()
 	if room <= 0 || len(p.order) == 0 {
 		return nil
 	}
-	share := max(p.cfg.MaxBytesInFlight/8, 2*p.cfg.BatchBytes)
+	share := max(p.cfg.MaxBytesInFlight/8, 2*rebuiltBytes)
 	byBroker, full := map[int32]*fetchJob{}, map[int32]bool{}
 	p.turn++
 	for i := range p.order {
@@ -112,7 +112,7 @@ type bounds struct {
 }
 
 // fetched takes the answer for one partition; unpack gives what it held, and is called without the lock.
-func (p *core) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func() (haul, error)) {
+func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func() (*unpacked, error)) {
 	t := w.part
 	if code := kerr.ErrorForCode(b.code); code != nil {
 		stop := p.fetchFault(ctx, w, code, broker)
@@ -149,7 +149,7 @@ func (p *core) fetched(ctx context.Context, w fetchWant, b bounds, broker int32,
 }
 
 // unasked ends a want of which nothing was heard; with again, since the request failed.
-func (p *core) unasked(w fetchWant, again bool) {
+func (p *mirror) unasked(w fetchWant, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.part.fetching = false
@@ -159,7 +159,7 @@ func (p *core) unasked(w fetchWant, again bool) {
 }
 
 // nothing ends a want of which the answer says nothing because there is nothing.
-func (p *core) nothing(w fetchWant) {
+func (p *mirror) nothing(w fetchWant) {
 	t := w.part
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,13 +171,13 @@ func (p *core) nothing(w fetchWant) {
 }
 
 // fetchDone ends a job.
-func (p *core) fetchDone(j fetchJob, began time.Time, err error) {
+func (p *mirror) fetchDone(j fetchJob, began time.Time, err error) {
 	p.locked(func() { p.source.finished(j.broker, 0, began, err) })
 	p.wake()
 }
 
 // enqueue takes what was read; the lock is held.
-func (p *core) enqueue(t *part, h haul) {
+func (p *mirror) enqueue(t *part, h *unpacked) {
 	next := h.next()
 	if next == t.fetchOffset {
 		return
@@ -199,7 +199,7 @@ func (p *core) enqueue(t *part, h haul) {
 }
 
 // fetchFailed slows the partition down, or ends its reading with stop; the lock is held.
-func (p *core) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
+func (p *mirror) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
 	if t.state != running || t.fetchSeq != w.seq {
 		return
 	}
@@ -220,7 +220,7 @@ func (p *core) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
 }
 
 // fetchFault turns an error code into a stop, or nil when it is to be tried again with new metadata.
-func (p *core) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
+func (p *mirror) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
 	p.metrics.failure("source", "fetch", code)
 	switch {
 	case errors.Is(code, kerr.OffsetOutOfRange):

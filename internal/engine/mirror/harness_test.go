@@ -125,19 +125,10 @@ func (w *watcher) stopCount(tp TP) int {
 	return len(w.stops[tp])
 }
 
-// tested is what the tests use of either path.
-type tested interface {
-	Path
-	InFlight() int64
-	shared() *core
-}
-
-func (p *core) shared() *core { return p }
-
 // bench is a path between two clusters.
 type bench struct {
 	tb   testing.TB
-	path tested
+	path *mirror
 	seen *watcher
 	end  func()
 }
@@ -148,15 +139,15 @@ func plain(side string, bootstraps ...string) kafka.Cluster {
 	}
 }
 
-// way is one of the paths.
+// way is how records are moved.
 type way string
 
 const (
-	records way = "records"
-	batches way = "batches"
+	records way = "records" // every batch put together anew
+	batches way = "batches" // batches pass where they may
 )
 
-// onBothPaths runs a test of what a Path promises on both of them.
+// onBothPaths runs a test of what a Path promises either way.
 func onBothPaths(t *testing.T, test func(t *testing.T, on way)) {
 	t.Helper()
 	for _, on := range []way{records, batches} {
@@ -178,15 +169,13 @@ func run(tb testing.TB, on way, source, target kafka.Cluster, change func(*Confi
 	if change != nil {
 		change(&cfg)
 	}
-	made, err := New(cfg)
+	path, err := newMirror(cfg)
 	require.NoError(tb, err)
-	path, ok := made.(tested)
-	require.True(tb, ok)
 	return start(tb, path, seen)
 }
 
 // start is run with a path that is made already.
-func start(tb testing.TB, path tested, seen *watcher) *bench {
+func start(tb testing.TB, path *mirror, seen *watcher) *bench {
 	tb.Helper()
 	b := &bench{tb: tb, path: path, seen: seen}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -41,17 +41,14 @@ func TestDeniedIdempotentWritesAreToldOnceUntilTheyAreGranted(t *testing.T) {
 		})
 		write(t, source, 0, 100)
 		seen := newWatcher()
-		made, err := New(Config{
+		p, err := newMirror(Config{
 			PassThrough: on == batches,
 			Source:      plain("source", source.ListenAddrs()...), Target: plain("target", target.ListenAddrs()...), ClientID: "s->t|flow-0",
 			Flow: "flow", Observer: seen, Registry: prometheus.NewRegistry(),
 		})
 		require.NoError(t, err)
-		path, ok := made.(tested)
-		require.True(t, ok)
-		p := path.shared()
 		p.askAgain = 50 * time.Millisecond
-		b := start(t, path, seen)
+		b := start(t, p, seen)
 		b.assign(topic, 2, 0)
 		b.untilAt(first, 100)
 		b.untilAt(TP{topic, 1}, 100)

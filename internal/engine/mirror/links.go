@@ -17,8 +17,8 @@ import (
 // their time.
 const renewBefore = 20 * time.Second
 
-// links are the connections of a BatchPath to the brokers of one side: one for each lane of each broker, opened when it is
-// needed first and again after it ended. Back-off is the core's, by broker.
+// links are the connections to the brokers of one side: one for each lane of each broker, opened when it is
+// needed first and again after it ended. Back-off is by broker, elsewhere.
 type links struct {
 	side *side
 	cfg  wire.Config
@@ -41,6 +41,21 @@ type link struct {
 	session *wire.Session
 	asked   map[TP]bool // partitions of the session
 	request wire.FetchRequest
+}
+
+func newLinks(s *side, pool *wire.Pool, clientID string) *links {
+	cluster := s.path.cfg.Source
+	if s == s.path.target {
+		cluster = s.path.cfg.Target
+	}
+	hook := connHook{health: &s.health}
+	if cluster.Metrics != nil {
+		hook.metrics = cluster.Metrics.Hook(cluster.Side)
+	}
+	return &links{
+		side: s, all: map[linkKey]*link{},
+		cfg: wire.Config{Cluster: cluster, ClientID: clientID, Pool: pool, Silence: requestTimeout, Hook: hook},
+	}
 }
 
 var errNoAddress = errors.New("mirror: the metadata name no address of the broker")

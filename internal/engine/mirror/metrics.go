@@ -31,7 +31,7 @@ func newMetrics(cfg Config) (*metrics, error) {
 			Name: "mirrorflow_records_total", Help: "Records acknowledged by the target.", ConstLabels: constant,
 		}, []string{"topic"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mirrorflow_bytes_total", Help: "Bytes of keys, values and headers acknowledged by the target, uncompressed.", ConstLabels: constant,
+			Name: "mirrorflow_bytes_total", Help: "Bytes of keys, values and headers acknowledged by the target; of batches that passed through, as they came.", ConstLabels: constant,
 		}, []string{"topic"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "mirrorflow_replication_latency_seconds", Help: "From a record's timestamp to the target's acknowledgement, last record of each batch.",
@@ -48,7 +48,7 @@ func newMetrics(cfg Config) (*metrics, error) {
 		}, []string{"reason"}),
 	}
 	m.batches = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "mirrorflow_batches_total", Help: "Fetched batches by what became of them and why; of paths that pass batches through.", ConstLabels: constant,
+		Name: "mirrorflow_batches_total", Help: "Fetched batches by what became of them and why.", ConstLabels: constant,
 	}, []string{"verdict", "reason"})
 	if m.registry == nil {
 		return m, nil

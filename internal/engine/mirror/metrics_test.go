@@ -14,7 +14,7 @@ func TestTheTasksOfAFlowShareARegistry(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := plain("", "127.0.0.1:1")
 	for task := range 3 {
-		p, err := NewRecordPath(Config{Source: c, Target: c, ClientID: "a->b|f", Flow: "f", Task: task, Registry: registry, Observer: newWatcher()})
+		p, err := newMirror(Config{Source: c, Target: c, ClientID: "a->b|f", Flow: "f", Task: task, Registry: registry, Observer: newWatcher()})
 		require.NoError(t, err)
 		t.Cleanup(p.close)
 	}
@@ -25,14 +25,14 @@ func TestAPathThatCannotBeMadeLeavesNoMetricsBehind(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	good, bad := plain("", "127.0.0.1:1"), plain("", "no address")
 	for name, sides := range map[string][2]kafka.Cluster{"source": {bad, good}, "target": {good, bad}} {
-		_, err := NewRecordPath(Config{Source: sides[0], Target: sides[1], ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
+		_, err := newMirror(Config{Source: sides[0], Target: sides[1], ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
 		require.Error(t, err, name)
 	}
-	p, err := NewRecordPath(Config{Source: good, Target: good, ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
+	p, err := newMirror(Config{Source: good, Target: good, ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
 	require.NoError(t, err)
 	// A second of the same name fails, and takes nothing of the first's away.
 	p.metrics.inFlight(7)
-	_, err = NewRecordPath(Config{Source: good, Target: good, ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
+	_, err = newMirror(Config{Source: good, Target: good, ClientID: "a->b|f", Flow: "f", Registry: registry, Observer: newWatcher()})
 	require.Error(t, err)
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ type part struct {
 	ends           Ends
 
 	// Between. position: everything below is acknowledged or not to be mirrored.
-	queue    queue
+	queue    unitQueue
 	counted  int64 // what of queue and sending is in the path's bytes in flight
 	position int64
 
@@ -77,7 +77,7 @@ type view struct {
 
 // sending is the batch under way.
 type sending struct {
-	cargo     cargo
+	unit      *unit
 	next      int64 // position once acknowledged
 	id        identity
 	inRequest bool
@@ -90,7 +90,7 @@ type sending struct {
 }
 
 // reset starts the partition at an assignment. The path's lock is held.
-func (p *core) reset(t *part, a Assignment) {
+func (p *mirror) reset(t *part, a Assignment) {
 	t.leaving = false
 	p.dropQueue(t)
 	if s := t.sending; s != nil {
@@ -108,7 +108,7 @@ func (p *core) reset(t *part, a Assignment) {
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
 	}
-	p.carrier.start(t)
+	p.start(t)
 	p.source.markDirty(a.Source.Topic)
 	p.target.markDirty(a.Target.Topic)
 	notify(p.source.urgent)
@@ -116,10 +116,8 @@ func (p *core) reset(t *part, a Assignment) {
 }
 
 // dropQueue forgets what was read and not sent; it will be read again.
-func (p *core) dropQueue(t *part) {
-	if t.queue != nil {
-		t.queue.drop()
-	}
+func (p *mirror) dropQueue(t *part) {
+	t.queue.drop()
 	p.account(t)
 	t.fetchOffset = t.position
 	if t.sending != nil && !t.sending.stale {
@@ -130,28 +128,25 @@ func (p *core) dropQueue(t *part) {
 }
 
 // release ends the batch under way, acknowledged or not.
-func (p *core) release(t *part) {
-	t.sending.cargo.drop()
+func (p *mirror) release(t *part) {
+	t.sending.unit.drop()
 	t.sending = nil
 	p.account(t)
 	p.settle(t)
 }
 
 // account brings the bytes in flight up to date with a partition; the lock is held.
-func (p *core) account(t *part) {
-	var n int64
-	if t.queue != nil {
-		n = t.queue.bytes()
-	}
+func (p *mirror) account(t *part) {
+	n := t.queue.bytes()
 	if t.sending != nil {
-		n += t.sending.cargo.bytes()
+		n += t.sending.unit.bytes()
 	}
 	p.addInFlight(n - t.counted)
 	t.counted = n
 }
 
 // settle does what waits for a partition's last acknowledgement.
-func (p *core) settle(t *part) {
+func (p *mirror) settle(t *part) {
 	if t.sending != nil || !t.queue.empty() {
 		return
 	}
@@ -170,7 +165,7 @@ func (p *core) settle(t *part) {
 }
 
 // stopPart stops a partition and tells so; with s.Retry it tries again by itself.
-func (p *core) stopPart(t *part, s Stop) {
+func (p *mirror) stopPart(t *part, s Stop) {
 	if t.state == closed {
 		return
 	}
@@ -188,7 +183,7 @@ func (p *core) stopPart(t *part, s Stop) {
 	t.attempts++
 	p.dropQueue(t)
 	if t.sending != nil && !t.sending.inRequest {
-		t.sending.cargo.drop()
+		t.sending.unit.drop()
 		t.sending = nil
 		p.account(t)
 	} else if t.sending != nil {
@@ -199,7 +194,7 @@ func (p *core) stopPart(t *part, s Stop) {
 	p.settle(t)
 }
 
-func (p *core) tellStopped(t *part, s Stop) {
+func (p *mirror) tellStopped(t *part, s Stop) {
 	if s.Evidence == nil {
 		s.Evidence = map[string]any{}
 	}
@@ -211,7 +206,7 @@ func (p *core) tellStopped(t *part, s Stop) {
 }
 
 // worked notes that the side on which the partition had stopped works again.
-func (p *core) worked(t *part, onSource bool) {
+func (p *mirror) worked(t *part, onSource bool) {
 	if t.stop == nil || t.state != running || t.stop.Reason.onSource() != onSource {
 		return
 	}
@@ -228,7 +223,7 @@ func (r Reason) onSource() bool {
 }
 
 // retry starts a partition again whose back-off is over.
-func (p *core) retry(t *part) {
+func (p *mirror) retry(t *part) {
 	t.state = running
 	t.fetchNotBefore = time.Time{}
 	t.src.refresh(p.source.asked)
@@ -243,7 +238,7 @@ func (v *view) refresh(asked uint64) {
 
 // tell queues a call of the observer that is dropped when the partition is assigned anew before; Assign waits for one
 // under way. What f uses of the partition must have been read before, under the lock, which is held here and not there.
-func (p *core) tell(t *part, f func(Observer, TP)) {
+func (p *mirror) tell(t *part, f func(Observer, TP)) {
 	gen, tp := t.gen, t.asg.Source
 	p.events.push(func() {
 		current := false
@@ -255,14 +250,14 @@ func (p *core) tell(t *part, f func(Observer, TP)) {
 }
 
 // resolveAll applies new metadata of a side to all partitions. The path's lock is held.
-func (p *core) resolveAll(s *side) {
+func (p *mirror) resolveAll(s *side) {
 	now := time.Now()
 	for _, t := range p.order {
 		p.resolve(s, t, now)
 	}
 }
 
-func (p *core) resolve(s *side, t *part, now time.Time) {
+func (p *mirror) resolve(s *side, t *part, now time.Time) {
 	onSource := s == p.source
 	v, tp := &t.tgt, t.asg.Target
 	if onSource {
@@ -335,7 +330,7 @@ func (p *core) resolve(s *side, t *part, now time.Time) {
 }
 
 // unavailable notes that a partition has no leader, asks again, and tells after a while.
-func (p *core) unavailable(s *side, t *part, v *view, now time.Time, err error) {
+func (p *mirror) unavailable(s *side, t *part, v *view, now time.Time, err error) {
 	s.dirty[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true
 	if v.badSince.IsZero() {
 		v.badSince = now
@@ -345,7 +340,7 @@ func (p *core) unavailable(s *side, t *part, v *view, now time.Time, err error) 
 	}
 }
 
-func (p *core) tellUnavailable(s *side, t *part, err error) {
+func (p *mirror) tellUnavailable(s *side, t *part, err error) {
 	onSource := s == p.source
 	reason := pick(onSource, StopSourceUnavailable, StopTargetUnavailable)
 	if t.stop != nil && t.stop.Reason == reason || t.state != running {
@@ -360,7 +355,7 @@ func (p *core) tellUnavailable(s *side, t *part, err error) {
 
 // stopSide stops a partition for a reason found in the metadata. What was read before a fault of the source is still
 // written; a fault of the target ends both.
-func (p *core) stopSide(t *part, onSource bool, s Stop) {
+func (p *mirror) stopSide(t *part, onSource bool, s Stop) {
 	if !onSource {
 		p.stopPart(t, s)
 		return

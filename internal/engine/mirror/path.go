@@ -27,11 +27,9 @@ type Assignment struct {
 // lie at target offsets Target..Target+Count-1. Spans of a partition arrive in source order.
 type Span struct {
 	Source, Target, Count int64
-	// Bytes of keys, values and headers, uncompressed; of a batch that passed through: of its records as they came,
-	// compressed or not.
+	// Bytes of keys, values and headers; of a batch that passed through as they came, compressed or not.
 	Bytes int64
-	// FirstTimestamp and LastTimestamp are record timestamps in ms (replication latency); of a BatchPath, a batch's base
-	// and largest one.
+	// FirstTimestamp and LastTimestamp are record timestamps in ms (replication latency): a batch's base and largest one.
 	FirstTimestamp, LastTimestamp int64
 }
 

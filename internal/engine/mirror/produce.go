@@ -48,7 +48,7 @@ type produceSend struct {
 	id    [16]byte
 }
 
-func (p *core) produceLoop(ctx context.Context) {
+func (p *mirror) produceLoop(ctx context.Context) {
 	for {
 		var jobs []produceJob
 		p.locked(func() { jobs = p.produceJobs(ctx, time.Now()) })
@@ -68,7 +68,7 @@ func (p *core) produceLoop(ctx context.Context) {
 }
 
 // produceJobs makes requests of what is ready; the lock is held.
-func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
+func (p *mirror) produceJobs(ctx context.Context, now time.Time) []produceJob {
 	if !p.cfg.MayWrite() {
 		p.wakeIn(withheldPause)
 		return nil
@@ -78,7 +78,6 @@ func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 		lane   int
 	}
 	open := map[line]*produceJob{}
-	_, most := p.carrier.lanes()
 	var jobs []produceJob
 	for i := range p.order {
 		t := p.order[(i+p.turn)%len(p.order)]
@@ -95,7 +94,7 @@ func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 			continue
 		case s == nil && (t.queue.empty() || t.state != running):
 			continue
-		case open[to] == nil && b.busy[t.lane] >= most:
+		case open[to] == nil && b.busy[t.lane] >= laneRequests:
 			continue
 		case s == nil && !p.identify(ctx, t, now):
 			continue
@@ -105,7 +104,7 @@ func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 		}
 		s.inRequest = true
 		send := produceSend{part: t, batch: s, tp: t.asg.Target, id: t.tgt.id}
-		if s.uncertain && !s.looked && s.cargo.oldest() < now.Add(-producerStateAge).UnixMilli() {
+		if s.uncertain && !s.looked && s.unit.oldest() < now.Add(-producerStateAge).UnixMilli() {
 			b.busy[t.lane]++
 			jobs = append(jobs, produceJob{broker: t.tgt.leader, lane: t.lane, sends: []produceSend{send}, verify: true})
 			continue
@@ -117,7 +116,7 @@ func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 			open[to] = j
 		}
 		j.sends = append(j.sends, send)
-		if j.bytes += s.cargo.bytes(); j.bytes >= b.limit {
+		if j.bytes += s.unit.bytes(); j.bytes >= b.limit {
 			jobs = append(jobs, *j)
 			delete(open, to)
 		}
@@ -129,19 +128,19 @@ func (p *core) produceJobs(ctx context.Context, now time.Time) []produceJob {
 }
 
 // takeBatch moves the head of the queue into a batch; the lock is held.
-func (p *core) takeBatch(t *part, now time.Time) *sending {
-	c, next := t.queue.take(t)
+func (p *mirror) takeBatch(t *part, now time.Time) *sending {
+	u, next := t.queue.take()
 	if t.queue.empty() {
 		next = t.fetchOffset
 	}
-	t.sending = &sending{cargo: c, next: next, id: t.id, since: now}
+	t.sending = &sending{unit: u, next: next, id: t.id, since: now}
 	p.account(t)
 	return t.sending
 }
 
 // identify gives the partition a producer identity that it has not used before, or asks the target for one. The lock is
 // held.
-func (p *core) identify(ctx context.Context, t *part, now time.Time) bool {
+func (p *mirror) identify(ctx context.Context, t *part, now time.Time) bool {
 	used, was := p.used[t.asg.Target]
 	switch {
 	case t.hasID && (t.id.pid >= 0 || p.ids.pid < 0): // else there are identities again
@@ -153,7 +152,7 @@ func (p *core) identify(ctx context.Context, t *part, now time.Time) bool {
 	case p.hasIDs && (!was || p.ids.pid < 0 || used.pid != p.ids.pid):
 		t.id = p.ids
 	default:
-		p.ask(ctx, now)
+		p.wantIdentity(ctx, now)
 		return false
 	}
 	t.hasID, t.anew = true, false
@@ -161,15 +160,15 @@ func (p *core) identify(ctx context.Context, t *part, now time.Time) bool {
 	return true
 }
 
-// ask has the target asked for an identity, unless that is going on or was tried just now; the lock is held.
-func (p *core) ask(ctx context.Context, now time.Time) {
+// wantIdentity has the target asked for an identity, unless that is going on or was tried just now; the lock is held.
+func (p *mirror) wantIdentity(ctx context.Context, now time.Time) {
 	if !p.askingID && !now.Before(p.idsAfter) {
 		p.askingID = true
 		p.spawn("asking for a producer id", func() { p.askIdentity(ctx) })
 	}
 }
 
-func (p *core) askIdentity(ctx context.Context) {
+func (p *mirror) askIdentity(ctx context.Context) {
 	reqCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req := kmsg.NewPtrInitProducerIDRequest()
@@ -208,9 +207,9 @@ func (p *core) askIdentity(ctx context.Context) {
 
 var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
 
-func (p *core) produce(ctx context.Context, j produceJob) {
+func (p *mirror) produce(ctx context.Context, j produceJob) {
 	began := time.Now()
-	answers, err := p.carrier.write(ctx, j)
+	answers, err := p.write(ctx, j)
 	var limits map[string]map[string]string
 	for i, s := range j.sends {
 		if err == nil && !answers[i].missing && limits[s.tp.Topic] == nil {
@@ -235,18 +234,18 @@ func (p *core) produce(ctx context.Context, j produceJob) {
 	p.wake()
 }
 
-// errWithheld is a carrier's answer when Config.MayWrite says no right before the request is sent.
+// errWithheld is write's answer when Config.MayWrite says no right before the request is sent.
 var errWithheld = errors.New("mirror: nothing may be written now")
 
 // withhold takes a request back that was not sent, since nothing may be written now. Its batches stay as they are.
-func (p *core) withhold(j produceJob) {
+func (p *mirror) withhold(j produceJob) {
 	p.locked(func() {
 		p.target.broker(j.broker).busy[j.lane]--
 		for _, s := range j.sends {
 			s.batch.inRequest = false
 			switch {
 			case s.part.sending != s.batch:
-				s.batch.cargo.drop()
+				s.batch.unit.drop()
 			case s.batch.stale:
 				p.release(s.part)
 			}
@@ -273,11 +272,11 @@ func tooLarge(err error) bool {
 }
 
 // produced takes the answer for one partition; the lock is held.
-func (p *core) produced(ctx context.Context, s produceSend, rp written, err error, limits map[string]string) {
+func (p *mirror) produced(ctx context.Context, s produceSend, rp written, err error, limits map[string]string) {
 	t, b := s.part, s.batch
 	b.inRequest = false
 	if t.sending != b { // removed meanwhile
-		b.cargo.drop()
+		b.unit.drop()
 		return
 	}
 	if b.stale {
@@ -312,10 +311,10 @@ func (p *core) produced(ctx context.Context, s produceSend, rp written, err erro
 		p.refused(t, rp, code, limits)
 	case errors.Is(code, kerr.InvalidRecord), errors.Is(code, kerr.InvalidTimestamp), errors.Is(code, kerr.UnsupportedCompressionType),
 		errors.Is(code, kerr.UnsupportedForMessageFormat), errors.Is(code, kerr.PolicyViolation), errors.Is(code, kerr.InvalidTopicException),
-		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3 && !b.cargo.damaged():
+		errors.Is(code, kerr.CorruptMessage) && b.failures >= 3 && !b.unit.damaged():
 		p.refused(t, rp, code, limits)
-	case errors.Is(code, kerr.CorruptMessage) && b.cargo.damaged():
-		at, _ := b.cargo.first()
+	case errors.Is(code, kerr.CorruptMessage) && b.unit.damaged():
+		at, _ := b.unit.first()
 		p.stopPart(t, Stop{
 			Reason: StopCorrupt, Offset: at, Retry: true, Err: code,
 			Message: fmt.Sprintf("The batch at offset %d of partition %d of topic %s on the source does not have the checksum that it claims.", at,
@@ -334,10 +333,10 @@ func (p *core) produced(ctx context.Context, s produceSend, rp written, err erro
 }
 
 // resendLater keeps the batch, unchanged, for another attempt; the lock is held.
-func (p *core) resendLater(t *part, cause error) {
+func (p *mirror) resendLater(t *part, cause error) {
 	b := t.sending
 	if b.failures++; b.failures == 3 {
-		b.cargo.detach()
+		b.unit.detach()
 	}
 	wait := min(2*time.Second, 50*time.Millisecond<<min(b.failures, 6))
 	now := time.Now()
@@ -358,10 +357,10 @@ func (p *core) resendLater(t *part, cause error) {
 }
 
 // acknowledge takes the batch under way as written from base on; the lock is held.
-func (p *core) acknowledge(t *part, base int64) {
+func (p *mirror) acknowledge(t *part, base int64) {
 	b := t.sending
-	spans, bytes := b.cargo.spans(base)
-	n := int64(b.cargo.count())
+	spans, bytes := b.unit.spans(base)
+	n := int64(b.unit.count())
 	if t.expect >= 0 && base != t.expect {
 		p.foreign(t, base)
 	}
@@ -374,7 +373,7 @@ func (p *core) acknowledge(t *part, base int64) {
 	}
 	t.position = b.next
 	next := b.next
-	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.cargo.newest(), time.Now())
+	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.unit.newest(), time.Now())
 	p.tell(t, func(o Observer, tp TP) {
 		o.Mirrored(tp, spans)
 		o.Passed(tp, next)
@@ -384,7 +383,7 @@ func (p *core) acknowledge(t *part, base int64) {
 }
 
 // foreign tells that the target holds records of somebody else, or lost some of ours; the lock is held.
-func (p *core) foreign(t *part, base int64) {
+func (p *mirror) foreign(t *part, base int64) {
 	now := time.Now()
 	if now.Sub(t.foreignAt) < 10*time.Second {
 		return
@@ -408,14 +407,14 @@ func (p *core) foreign(t *part, base int64) {
 
 // refused looks for the record that the target does not take: the batch is made smaller until it is alone. The target
 // took nothing of the batch, so its sequence numbers are free. The lock is held.
-func (p *core) refused(t *part, rp written, code error, limits map[string]string) {
+func (p *mirror) refused(t *part, rp written, code error, limits map[string]string) {
 	b := t.sending
-	if b.cargo.count() > 1 {
-		p.carrier.narrow(t, rp, code, limits)
+	if b.unit.count() > 1 {
+		p.narrow(t, rp, code, limits)
 		return
 	}
-	offset, size := b.cargo.first()
-	ts, encoded := b.cargo.newest(), b.cargo.encoded()
+	offset, size := b.unit.first()
+	ts, encoded := b.unit.newest(), b.unit.encoded()
 	why := code.Error()
 	if rp.message != "" {
 		why = rp.message
@@ -440,19 +439,19 @@ func (p *core) refused(t *part, rp written, code error, limits map[string]string
 		stop.Message = fmt.Sprintf("%s Topic %s on the target has %s.", stop.Message, t.asg.Target.Topic, settings(limits))
 		evidence["limit"] = settings(limits)
 	}
-	p.carrier.start(t) // whatever was learned of the size may have changed when it tries again
+	p.start(t) // whatever was learned of the size may have changed when it tries again
 	t.maxRecords = 1
 	p.stopPart(t, stop)
 }
 
 // putBack returns the batch under way to the head of the queue; the lock is held.
-func (p *core) putBack(t *part) {
+func (p *mirror) putBack(t *part) {
 	b := t.sending
 	if t.queue.empty() {
 		// What was passed behind the batch is in fetchOffset still.
 		t.fetchOffset = max(t.fetchOffset, b.next)
 	}
-	t.queue.putBack(b.cargo)
+	t.queue.putBack(b.unit)
 	t.sending = nil
 	p.account(t)
 	notify(p.wakeProduce)

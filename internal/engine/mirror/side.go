@@ -28,7 +28,7 @@ const (
 type side struct {
 	name   string // "source" or "target"
 	client *kgo.Client
-	path   *core
+	path   *mirror
 
 	topics  map[string]*topicMeta
 	dirty   map[string]bool // ask for these

@@ -49,6 +49,7 @@ type unpacker struct {
 	pool         *wire.Pool
 	metrics      *metrics
 	committed    bool
+	apart        bool // nothing passes
 	aborted      batch.Aborted
 	builder      *batch.Builder
 	decompressor kgo.Decompressor
@@ -72,15 +73,15 @@ type pending struct {
 	reason  string
 }
 
-func newUnpacker(p *BatchPath) *unpacker {
+func newUnpacker(p *mirror) *unpacker {
 	return &unpacker{
-		pool: p.pool, metrics: p.metrics, committed: !p.cfg.ReadUncommitted, builder: batch.NewBuilder(p.codec),
+		pool: p.pool, metrics: p.metrics, committed: !p.cfg.ReadUncommitted, apart: !p.cfg.PassThrough, builder: batch.NewBuilder(p.codec),
 		decompressor: kgo.DefaultDecompressor(),
 	}
 }
 
 // unpack goes through the batches of a partition; the answer's buffer is retained for each that passes. An error concerns
-// the batch at the haul's next; what came before it is returned.
+// the batch at the result's next; what came before it is returned.
 func (u *unpacker) unpack(w fetchWant, fp *wire.FetchedPartition, buf *wire.Buffer) (*unpacked, error) {
 	u.want, u.out, u.buf = w, &unpacked{upTo: w.offset}, buf
 	u.pending, u.bytes, u.must = u.pending[:0], 0, false
@@ -124,6 +125,8 @@ func (u *unpacker) one(s *batch.Slicer) error {
 		return fmt.Errorf("%w: the batch at offset %d: %s", batch.ErrCorrupt, b.BaseOffset(), reason)
 	case verdict <= batch.PassAppendTime && int(b.Count()) > u.want.limits.records:
 		verdict, word = batch.Fallback, "refused"
+	case verdict <= batch.PassAppendTime && u.apart:
+		verdict, word = batch.Fallback, "off"
 	}
 	if verdict == batch.Skip {
 		if err := u.flush(); err != nil {

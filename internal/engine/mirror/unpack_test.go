@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch/codec"
@@ -21,7 +23,7 @@ func unpackers(tb testing.TB) (*unpacker, *wire.Pool) {
 	m, err := newMetrics(Config{Flow: "f", Registry: prometheus.NewRegistry()})
 	require.NoError(tb, err)
 	pool := wire.NewPool(1 << 20)
-	return newUnpacker(&BatchPath{core: &core{metrics: m}, codec: c, pool: pool}), pool
+	return newUnpacker(&mirror{metrics: m, cfg: Config{PassThrough: true}, codec: c, pool: pool}), pool
 }
 
 // all gives bytes to an unpacker as the source's answer, from offset on.
@@ -39,7 +41,7 @@ func (u *unpacker) all(from int64, l limits, aborted []batch.AbortedTransaction,
 // unlimited is what a target takes of which nothing is known.
 func unlimited() limits { return limits{records: math.MaxInt} }
 
-// sources are the source offsets of a haul's records, in order.
+// sources are the source offsets of the records, in order.
 func (u *unpacked) sources() (all []int64) {
 	for _, one := range u.units {
 		spans, _ := one.spans(0)
@@ -66,16 +68,18 @@ func message(offset, ts int64, key, value []byte) []byte {
 func TestMessagesOfOldFormatsBecomeBatches(t *testing.T) {
 	t.Parallel()
 	u, pool := unpackers(t)
-	c, d := coders(t)
 	got, err := u.all(6, unlimited(), nil, message(5, 100, []byte("k"), []byte("a")), message(6, 101, []byte("k"), []byte("b")),
-		message(9, 102, nil, []byte("c")), at(c.encode(samples(3), identity{}), 20))
+		message(9, 102, nil, []byte("c")), at(encoded(t, samples(3), identity{}), 20))
 	require.NoError(t, err)
 	require.Equal(t, []int64{6, 9, 20, 21, 22, 23}, got.sources())
 	require.EqualValues(t, 24, got.next())
-	again, err := decode(TP{"t", 0}, fetched(got.units[0].encode(identity{pid: 1})), 0, true, d)
-	require.NoError(t, err)
-	require.EqualValues(t, 101, again.records[0].ts)
-	require.Equal(t, body([]byte("k"), []byte("b")), again.records[0].body)
+	answer := kmsg.NewFetchResponseTopicPartition()
+	answer.RecordBatches = got.units[0].encode(identity{pid: 1})
+	again, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{}, &answer, kgo.DefaultDecompressor(), nil)
+	require.NoError(t, again.Err)
+	require.EqualValues(t, 101, again.Records[0].Timestamp.UnixMilli())
+	require.Equal(t, []byte("k"), again.Records[0].Key)
+	require.Equal(t, []byte("b"), again.Records[0].Value)
 	got.drop()
 	require.Zero(t, pool.InUse())
 }
@@ -83,12 +87,11 @@ func TestMessagesOfOldFormatsBecomeBatches(t *testing.T) {
 func TestAbortedControlAndEmptiedBatchesArePassedOver(t *testing.T) {
 	t.Parallel()
 	u, pool := unpackers(t)
-	c, _ := coders(t)
 	batchOf := func(base int64, n int, pid int64, set uint16) []byte {
-		return attrs(at(c.encode(samples(0)[:n], identity{pid: pid}), base), set)
+		return attrs(at(encoded(t, samples(0)[:n], identity{pid: pid}), base), set)
 	}
 	marker := func(base, pid int64, kind byte) []byte {
-		return attrs(at(c.encode([]record{{body: body([]byte{0, 0, 0, kind}, make([]byte, 6))}}, identity{pid: pid}), base), attrTxn|attrControl)
+		return attrs(at(encoded(t, []record{{body: body([]byte{0, 0, 0, kind}, make([]byte, 6))}}, identity{pid: pid}), base), attrTxn|attrControl)
 	}
 	raw := [][]byte{
 		batchOf(10, 2, 5, attrTxn), batchOf(12, 2, 6, attrTxn), marker(14, 5, 0), batchOf(15, 1, 5, attrTxn), marker(16, 5, 1), marker(17, 6, 1),
@@ -111,8 +114,7 @@ func TestAbortedControlAndEmptiedBatchesArePassedOver(t *testing.T) {
 
 func TestDamageIsReportedAtItsBatchAndWhatCameBeforeIsKept(t *testing.T) {
 	t.Parallel()
-	c, _ := coders(t)
-	good := c.encode(samples(1), identity{})
+	good := encoded(t, samples(1), identity{})
 	for name, bad := range map[string][]byte{
 		"a flipped bit":       func() []byte { b := at(good, 4); b[len(b)-1] ^= 1; return b }(),
 		"an unknown magic":    func() []byte { b := at(good, 4); b[16] = 9; return b }(),
@@ -135,8 +137,7 @@ func TestDamageIsReportedAtItsBatchAndWhatCameBeforeIsKept(t *testing.T) {
 func TestAfterARefusalOneSmallerBatchIsMadeAtATime(t *testing.T) {
 	t.Parallel()
 	u, pool := unpackers(t)
-	c, _ := coders(t)
-	raw := [][]byte{c.encode(samples(3), identity{}), at(c.encode(samples(3), identity{}), 4)}
+	raw := [][]byte{encoded(t, samples(3), identity{}), at(encoded(t, samples(3), identity{}), 4)}
 	for from, want := range map[int64][]int64{0: {0, 1, 2}, 3: {3}, 4: {4, 5, 6}} {
 		got, err := u.all(from, limits{records: 3}, nil, raw...)
 		require.NoError(t, err)
@@ -147,15 +148,32 @@ func TestAfterARefusalOneSmallerBatchIsMadeAtATime(t *testing.T) {
 	require.Zero(t, pool.InUse())
 }
 
+func TestNothingPassesWhenPassingIsOff(t *testing.T) {
+	t.Parallel()
+	u, pool := unpackers(t)
+	u.apart = true
+	raw := [][]byte{encoded(t, samples(3), identity{}), at(encoded(t, samples(3), identity{}), 4), at(encoded(t, samples(4), identity{}), 8)}
+	got, err := u.all(0, unlimited(), nil, raw...)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, got.sources())
+	var codecs []int8
+	for _, one := range got.units {
+		require.NotNil(t, one.spansOf, "built anew")
+		codecs = append(codecs, one.b.Codec())
+	}
+	require.Equal(t, []int8{3, 4}, codecs, "each with the codec that it had")
+	got.drop()
+	require.Zero(t, pool.InUse())
+}
+
 func FuzzUnpackNeverPanics(f *testing.F) {
-	c, _ := coders(f)
 	for n := range int8(5) {
-		f.Add(c.encode(samples(n), identity{}), n == 0, 3)
+		f.Add(encoded(f, samples(n), identity{}), n == 0, 3)
 	}
 	f.Add(message(1, 2, []byte("k"), []byte("v")), false, 1)
 	u, pool := unpackers(f)
 	f.Fuzz(func(t *testing.T, b []byte, repair bool, records int) {
-		if repair && len(b) > batchHeaderLen && b[16] == 2 {
+		if repair && len(b) > batch.HeaderLen && b[16] == 2 {
 			b = change(b, func([]byte) {})
 		}
 		u.committed = repair

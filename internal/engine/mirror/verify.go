@@ -8,12 +8,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
 )
 
 // renumber answers a target that does not know the partition's sequence: it lost its producer state, or its end. A batch
 // whose fate is known goes out again under a new identity; for one that may be there, the target is asked first. The
 // lock is held.
-func (p *core) renumber(ctx context.Context, t *part, code error) {
+func (p *mirror) renumber(ctx context.Context, t *part, code error) {
 	p.cfg.Logger.Info("target lost producer state", slog.String("topic", t.asg.Target.Topic), slog.Int("partition", int(t.asg.Target.Partition)),
 		slog.Int64("producer_id", t.sending.id.pid), slog.Int("sequence", int(t.sending.id.seq)), slog.Int64("expected_offset", t.expect), slog.Any("error", code))
 	if t.sending.uncertain || errors.Is(code, kerr.DuplicateSequenceNumber) {
@@ -33,13 +35,13 @@ func (p *core) renumber(ctx context.Context, t *part, code error) {
 }
 
 // startAnew sends the batch under way again under an identity that the partition has not used; the lock is held.
-func (p *core) startAnew(t *part) {
+func (p *mirror) startAnew(t *part) {
 	t.hasID, t.anew = false, true
 	p.putBack(t)
 }
 
 // verify looks at the target's log for a batch that may be there, and acknowledges it or sends it again.
-func (p *core) verify(ctx context.Context, j produceJob) {
+func (p *mirror) verify(ctx context.Context, j produceJob) {
 	s, began := j.sends[0], time.Now()
 	var expect int64
 	p.locked(func() { expect = s.part.expect })
@@ -60,7 +62,7 @@ func (p *core) verify(ctx context.Context, j produceJob) {
 	b.inRequest = false
 	switch {
 	case t.sending != b:
-		b.cargo.drop()
+		b.unit.drop()
 	case b.stale:
 		p.release(t)
 	case found:
@@ -86,17 +88,17 @@ func transportError(err error) error {
 
 // tail is where to look for a partition's first batch, of which the offset is not known: a little before the log's end,
 // since somebody else may have written behind it.
-func (p *core) tail(ctx context.Context, broker int32, s produceSend) (int64, error) {
+func (p *mirror) tail(ctx context.Context, broker int32, s produceSend) (int64, error) {
 	start, err := p.target.listOffset(ctx, broker, s.tp, -2, 0)
 	if err != nil {
 		return 0, err
 	}
 	end, err := p.target.listOffset(ctx, broker, s.tp, -1, 0)
-	return max(start, end-int64(s.batch.cargo.count())-1000), err
+	return max(start, end-int64(s.batch.unit.count())-1000), err
 }
 
 // findBatch looks for the batch from offset from on; it reads headers only, up to the log's end.
-func (p *core) findBatch(ctx context.Context, broker int32, s produceSend, from int64) (base int64, found bool, err error) {
+func (p *mirror) findBatch(ctx context.Context, broker int32, s produceSend, from int64) (base int64, found bool, err error) {
 	for {
 		req := kmsg.NewPtrFetchRequest()
 		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, 1<<20
@@ -125,19 +127,15 @@ func (p *core) findBatch(ctx context.Context, broker int32, s produceSend, from 
 			return 0, false, err
 		}
 		next := from
-		for in := got.RecordBatches; len(in) >= batchHeaderLen; {
-			length := batchLength(in)
-			if length < batchHeaderLen || length > int64(len(in)) {
-				break
+		for in := batch.Slice(got.RecordBatches); in.Next(); {
+			if in.Magic() < 2 {
+				continue
 			}
-			at, count, id, ok := batchIdentity(in)
-			if ok && id == s.batch.id && int(count) == s.batch.cargo.count() {
-				return at, true, nil
+			b := in.Batch()
+			if identityOf(b) == s.batch.id && int(b.Count()) == s.batch.unit.count() {
+				return b.BaseOffset(), true, nil
 			}
-			if last, ok := batchLast(in); ok {
-				next = last + 1
-			}
-			in = in[length:]
+			next = b.NextOffset()
 		}
 		if next == from {
 			return 0, false, nil

@@ -5,7 +5,19 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-// unit is the cargo of a BatchPath: one batch, in the buffer in which it was fetched or built. The unit holds one use of
+// identity is a producer's, and the sequence number of a batch's first record; pid -1 means no idempotence.
+type identity struct {
+	pid   int64
+	epoch int16
+	seq   int32
+}
+
+// identityOf is what a batch's header says.
+func identityOf(b batch.Batch) identity {
+	return identity{pid: b.ProducerID(), epoch: b.ProducerEpoch(), seq: b.BaseSequence()}
+}
+
+// unit is one batch for the target, in the buffer in which it was fetched or built. The unit holds one use of
 // the buffer until the batch is acknowledged; so it can be sent again.
 type unit struct {
 	pool *wire.Pool
@@ -17,14 +29,13 @@ type unit struct {
 	body       int64        // bytes of keys, values and headers, as far as known
 }
 
-var _ cargo = (*unit)(nil)
-
 func (u *unit) count() int { return int(u.b.Count()) }
 
 func (u *unit) bytes() int64 { return int64(len(u.b)) }
 
 func (u *unit) encoded() int { return len(u.b) }
 
+// encode gives the batch as it is sent under an identity. It is called without the lock, never twice at a time.
 func (u *unit) encode(id identity) []byte {
 	batch.Patch(u.b, batch.Producer{ID: id.pid, Epoch: id.epoch, Sequence: id.seq})
 	return u.b
@@ -57,10 +68,13 @@ func (u *unit) spans(base int64) ([]Span, int64) {
 // oldest is the largest timestamp: by it, brokers forget.
 func (u *unit) oldest() int64 { return u.b.MaxTimestamp() }
 
+// newest is the timestamp of the last record, about.
 func (u *unit) newest() int64 { return u.b.MaxTimestamp() }
 
+// first is the source offset of the first record, and the length of all, as far as known.
 func (u *unit) first() (offset int64, size int) { return u.base, int(u.body) }
 
+// damaged tells that the bytes are not those that the source sealed.
 func (u *unit) damaged() bool { return !u.b.Intact() }
 
 // detach copies the batch out of a buffer that it shares with others.
@@ -74,6 +88,7 @@ func (u *unit) detach() {
 	u.buf, u.b = own, batch.Batch(own.Bytes())
 }
 
+// drop ends the use of the batch's memory.
 func (u *unit) drop() {
 	if u.buf != nil {
 		u.buf.Release()
@@ -81,7 +96,7 @@ func (u *unit) drop() {
 	u.buf, u.b = nil, nil
 }
 
-// unitQueue is the queue of a BatchPath's partition.
+// unitQueue holds what was read of a partition and is not under way. The path's lock guards it.
 type unitQueue struct {
 	units []*unit
 	size  int64
@@ -91,19 +106,16 @@ func (q *unitQueue) empty() bool { return len(q.units) == 0 }
 
 func (q *unitQueue) bytes() int64 { return q.size }
 
-func (q *unitQueue) add(h haul) {
-	u, ok := h.(*unpacked)
-	if !ok {
-		return
-	}
+func (q *unitQueue) add(u *unpacked) {
 	for _, one := range u.units {
 		q.size += one.bytes()
 	}
 	q.units = append(q.units, u.units...)
 }
 
-func (q *unitQueue) take(*part) (c cargo, next int64) {
-	u := q.units[0]
+// take removes the next batch; next is the source offset behind it.
+func (q *unitQueue) take() (u *unit, next int64) {
+	u = q.units[0]
 	q.units[0] = nil
 	if q.units = q.units[1:]; len(q.units) == 0 {
 		q.units = nil
@@ -112,11 +124,8 @@ func (q *unitQueue) take(*part) (c cargo, next int64) {
 	return u, u.next
 }
 
-func (q *unitQueue) putBack(c cargo) {
-	u, ok := c.(*unit)
-	if !ok {
-		return
-	}
+// putBack undoes a take.
+func (q *unitQueue) putBack(u *unit) {
 	q.units = append([]*unit{u}, q.units...)
 	q.size += u.bytes()
 }

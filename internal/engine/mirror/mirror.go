@@ -8,17 +8,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch/codec"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-// core is what the paths share: the state of the partitions, when to read and to write, what answers mean, and what the
-// observer is told. It uses kgo for metadata and other small requests.
+// mirror is the Path: it passes record batches on as bytes. A batch stays in the buffer in which it was fetched, gets
+// another header there, is written from there, and is kept there until the target has acknowledged it. Batches that may
+// not pass, and small ones that lie one behind the other, are put together anew (internal/engine/batch); without
+// Config.PassThrough, all are.
+//
+// It has connections of its own (internal/engine/wire): one to each source broker, and as many to each target broker as
+// there are lanes; a partition keeps to one. kgo does metadata and other small requests.
 //
 // Each partition has one batch under way, numbered by an idempotent producer, and sent again unchanged until the target
 // has answered: order holds, and an append of which the answer was lost is recognised by the target.
-type core struct {
-	carrier        carrier
+type mirror struct {
 	cfg            Config
+	codec          *codec.Codec
+	pool           *wire.Pool
+	fetches        *links
+	produces       *links
+	unpackers      sync.Pool
 	source, target *side
 	events         *dispatcher
 	metrics        *metrics
@@ -44,25 +55,26 @@ type core struct {
 	askAgain time.Duration
 }
 
-// New makes the path that the configuration asks for; it connects when it runs.
-func New(cfg Config) (Path, error) {
-	if cfg.PassThrough {
-		return NewBatchPath(cfg)
-	}
-	return NewRecordPath(cfg)
-}
+// New makes the path; it connects when it runs. Run must be called once; it closes the connections. All methods are safe
+// for concurrent use. After an error nothing is left behind.
+func New(cfg Config) (Path, error) { return newMirror(cfg) }
 
-// newCore makes what the paths share. After an error nothing is left behind.
-func newCore(cfg Config) (_ *core, err error) {
+func newMirror(cfg Config) (_ *mirror, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	p := &core{
-		cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
+	compression, err := codec.New()
+	if err != nil {
+		return nil, err
+	}
+	p := &mirror{
+		codec: compression, pool: wire.NewPool(2 * int64(cfg.FetchBytes)), cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 	}
 	p.events = newDispatcher(p.failed)
 	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
+	p.fetches = newLinks(p.source, p.pool, p.cfg.ClientID+"|replication-consumer")
+	p.produces = newLinks(p.target, p.pool, p.cfg.ClientID+"|replication-producer")
 	defer func() {
 		if err != nil {
 			p.close()
@@ -81,10 +93,8 @@ func newCore(cfg Config) (_ *core, err error) {
 }
 
 // close gives up what a path holds beside memory.
-func (p *core) close() {
-	if p.carrier != nil {
-		p.carrier.disconnect()
-	}
+func (p *mirror) close() {
+	p.disconnect()
 	for _, s := range []*side{p.source, p.target} {
 		if s.client != nil {
 			s.client.Close()
@@ -95,7 +105,13 @@ func (p *core) close() {
 	}
 }
 
-func newSide(p *core, name string, maxBytes int64) *side {
+// disconnect ends the connections, which nobody uses any more; it may be called again.
+func (p *mirror) disconnect() {
+	p.fetches.close()
+	p.produces.close()
+}
+
+func newSide(p *mirror, name string, maxBytes int64) *side {
 	return &side{
 		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), brokers: map[int32]*brokerState{}, addresses: map[int32]string{}, maxBytes: maxBytes,
@@ -103,7 +119,7 @@ func newSide(p *core, name string, maxBytes int64) *side {
 }
 
 // Run implements Path. A panic within ends it, with a *report.PanicError.
-func (p *core) Run(ctx context.Context) error {
+func (p *mirror) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dispatched := make(chan struct{})
@@ -125,7 +141,7 @@ func (p *core) Run(ctx context.Context) error {
 		cancel()
 	}
 	p.group.Wait()
-	p.carrier.disconnect()
+	p.disconnect()
 	stopEvents()
 	<-dispatched
 	p.locked(func() { p.remove(p.order...) })
@@ -140,7 +156,7 @@ func (p *core) Run(ctx context.Context) error {
 }
 
 // spawn calls f in a goroutine that Run waits for. A panic ends Run.
-func (p *core) spawn(where string, f func()) {
+func (p *mirror) spawn(where string, f func()) {
 	p.group.Go(func() {
 		err := report.Contained("the data path: "+where, func() error {
 			f()
@@ -153,7 +169,7 @@ func (p *core) spawn(where string, f func()) {
 }
 
 // failed ends Run with a fault; only the first counts.
-func (p *core) failed(err error) {
+func (p *mirror) failed(err error) {
 	select {
 	case p.fault <- err:
 	default:
@@ -161,14 +177,14 @@ func (p *core) failed(err error) {
 }
 
 // locked calls f with the lock held, which a panic does not leave behind: others would wait for it for ever.
-func (p *core) locked(f func()) {
+func (p *mirror) locked(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
 }
 
 // checkLoop does what goes by time: retries that are due, sides that fall silent.
-func (p *core) checkLoop(ctx context.Context) {
+func (p *mirror) checkLoop(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -188,19 +204,19 @@ func (p *core) checkLoop(ctx context.Context) {
 				}
 			}
 			if p.hasIDs && p.ids.pid < 0 {
-				p.ask(ctx, now)
+				p.wantIdentity(ctx, now)
 			}
 		})
 		p.wake()
 	}
 }
 
-func (p *core) wake() {
+func (p *mirror) wake() {
 	notify(p.wakeFetch)
 	notify(p.wakeProduce)
 }
 
-func (p *core) wakeIn(d time.Duration) {
+func (p *mirror) wakeIn(d time.Duration) {
 	time.AfterFunc(d, func() {
 		notify(p.wakeCheck)
 		p.wake()
@@ -208,16 +224,16 @@ func (p *core) wakeIn(d time.Duration) {
 }
 
 // InFlight is the number of bytes fetched and not yet acknowledged.
-func (p *core) InFlight() int64 { return p.inFlight.Load() }
+func (p *mirror) InFlight() int64 { return p.inFlight.Load() }
 
-func (p *core) addInFlight(n int64) {
+func (p *mirror) addInFlight(n int64) {
 	if n != 0 {
 		p.metrics.inFlight(p.inFlight.Add(n))
 	}
 }
 
 // Assign implements Path.
-func (p *core) Assign(as []Assignment) {
+func (p *mirror) Assign(as []Assignment) {
 	p.events.quietly(func() {
 		p.locked(func() {
 			for _, a := range as {
@@ -237,7 +253,7 @@ func (p *core) Assign(as []Assignment) {
 // Unassign implements Path. Partitions that are not assigned are passed over. When ctx ends first, the partitions are
 // given up all the same and the error says so: what was under way may or may not be on the target. One with a request
 // under way is kept until the answer, unseen: assigned anew before, it writes nothing until then.
-func (p *core) Unassign(ctx context.Context, source []TP) error {
+func (p *mirror) Unassign(ctx context.Context, source []TP) error {
 	return p.finish(ctx, true, func() (parts []*part) {
 		for _, tp := range source {
 			if t := p.parts[tp]; t != nil {
@@ -249,12 +265,12 @@ func (p *core) Unassign(ctx context.Context, source []TP) error {
 }
 
 // Drain implements Path. The partitions stay known; an Assign starts them again.
-func (p *core) Drain(ctx context.Context) error {
+func (p *mirror) Drain(ctx context.Context) error {
 	return p.finish(ctx, false, func() []*part { return slices.Clone(p.order) })
 }
 
 // finish ends the reading of the partitions that choose answers under the lock, and waits for their batches under way.
-func (p *core) finish(ctx context.Context, remove bool, choose func() []*part) error {
+func (p *mirror) finish(ctx context.Context, remove bool, choose func() []*part) error {
 	var parts []*part
 	var idle []chan struct{}
 	p.locked(func() {
@@ -293,7 +309,7 @@ func (p *core) finish(ctx context.Context, remove bool, choose func() []*part) e
 
 // giveUp removes partitions, those with a request under way once it is answered; the lock is held. One that was assigned
 // anew meanwhile stays.
-func (p *core) giveUp(parts []*part) {
+func (p *mirror) giveUp(parts []*part) {
 	for _, t := range parts {
 		switch {
 		case t.state != closing:
@@ -306,12 +322,12 @@ func (p *core) giveUp(parts []*part) {
 }
 
 // remove forgets partitions; the lock is held.
-func (p *core) remove(parts ...*part) {
+func (p *mirror) remove(parts ...*part) {
 	for _, t := range parts {
 		p.dropQueue(t)
 		if s := t.sending; s != nil {
 			if !s.inRequest { // else its answer ends the use
-				s.cargo.drop()
+				s.unit.drop()
 			}
 			t.sending = nil
 			p.account(t)
@@ -323,7 +339,7 @@ func (p *core) remove(parts ...*part) {
 }
 
 // topicsOf is the set of topics of a side that are assigned; the lock is held.
-func (p *core) topicsOf(s *side) map[string]bool {
+func (p *mirror) topicsOf(s *side) map[string]bool {
 	used := map[string]bool{}
 	for _, t := range p.order {
 		used[pick(s == p.source, t.asg.Source.Topic, t.asg.Target.Topic)] = true

@@ -21,9 +21,7 @@ import (
 // counted is how many fetched batches met with a verdict for a reason.
 func (b *bench) counted(verdict batch.Verdict, reason string) int {
 	b.tb.Helper()
-	p, ok := b.path.(*BatchPath)
-	require.True(b.tb, ok)
-	gatherer, ok := p.metrics.registry.(prometheus.Gatherer)
+	gatherer, ok := b.path.metrics.registry.(prometheus.Gatherer)
 	require.True(b.tb, ok)
 	families, err := gatherer.Gather()
 	require.NoError(b.tb, err)
@@ -273,8 +271,7 @@ func TestMemoryOfAStoppedTargetIsBounded(t *testing.T) {
 		c.MaxBytesInFlight, c.FetchBytes = budget, answer
 	})
 	b.assign(topic, 4, 0)
-	p, ok := b.path.(*BatchPath)
-	require.True(t, ok)
+	p := b.path
 	for i := range int32(4) {
 		b.untilStopped(TP{topic, i}, StopTargetUnavailable)
 		require.LessOrEqual(t, p.pool.InUse(), int64(budget+2*answer))
