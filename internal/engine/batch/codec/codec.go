@@ -20,9 +20,8 @@ import (
 const (
 	// maxWindow is what a zstd frame may ask the decoder to keep; the Java client's highest level asks for this much.
 	maxWindow = 128 << 20
-	// A frame that claims to hold more than this many times its own size, and more than trusted, is read bit by bit.
-	plausible = 64
-	trusted   = 1 << 20
+	// zstdBlock is the most that a block of a zstd frame may hold.
+	zstdBlock = 128 << 10
 	// snappyBlock is the block size of Java's snappy stream.
 	snappyBlock = 32 << 10
 )
@@ -30,6 +29,7 @@ const (
 var (
 	errUnknown = errors.New("unknown codec")
 	errSnappy  = errors.New("malformed snappy framing")
+	errZstd    = errors.New("a zstd frame claims to hold more than its blocks can")
 	// snappyMagic begins Java's framing; two version numbers follow.
 	snappyMagic  = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 	snappyHeader = append(bytes.Clone(snappyMagic), 0, 0, 0, 1, 0, 0, 0, 1)
@@ -38,9 +38,7 @@ var (
 // Codec implements batch.Codec. It is safe for concurrent use.
 type Codec struct {
 	zstdEncoder *zstd.Encoder
-	// Whole frames of known size, and frames of unknown size: one reader cannot be both.
-	zstdWhole  *zstd.Decoder
-	zstdStream sync.Pool
+	zstdDecoder *zstd.Decoder
 
 	gzipReaders, gzipWriters, lz4Readers, lz4Writers sync.Pool
 }
@@ -54,7 +52,8 @@ func New() (*Codec, error) {
 	if c.zstdEncoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10), zstd.WithZeroFrames(true)); err != nil {
 		return nil, fmt.Errorf("make zstd encoder: %w", err)
 	}
-	if c.zstdWhole, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecodeAllCapLimit(true)); err != nil {
+	c.zstdDecoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
 		return nil, fmt.Errorf("make zstd decoder: %w", err)
 	}
 	return c, nil
@@ -179,38 +178,70 @@ func (c *Codec) gunzip(dst, src []byte, limit int) ([]byte, error) {
 }
 
 func (c *Codec) unzstd(dst, src []byte, limit int) ([]byte, error) {
-	var h zstd.Header
-	if err := h.Decode(src); err != nil {
+	most, err := zstdMost(src, limit)
+	if err != nil {
 		return dst, err
 	}
 	start := len(dst)
-	if h.HasFCS && h.FrameContentSize > uint64(limit) {
-		return dst, tooLarge(limit)
+	dst = slices.Grow(dst, most)
+	// Into the room that is there, which is the decoder's window, too: what a frame says of its window costs nothing.
+	out, err := c.zstdDecoder.DecodeAll(src, dst[start:start:start+most])
+	switch {
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return dst[:start], tooLarge(limit)
+	case err != nil:
+		return dst[:start], err
 	}
-	if h.HasFCS && h.FrameContentSize <= uint64(max(trusted, plausible*len(src))) {
-		dst = slices.Grow(dst, int(h.FrameContentSize))
-		out, err := c.zstdWhole.DecodeAll(src, dst[start:start:start+int(h.FrameContentSize)])
-		if err == nil {
-			return dst[:start+len(out)], nil
+	return dst[:start+len(out)], nil
+}
+
+// zstdMost is the most that the frames in src can hold, but no more than limit. It believes only what their blocks' headers
+// say: most clients do not write the size into the frame, and a header may lie. What is cut off is left to the decoder.
+func zstdMost(src []byte, limit int) (int, error) {
+	total := 0
+	for len(src) > 0 {
+		var h zstd.Header
+		if err := h.Decode(src); err != nil {
+			return 0, err
 		}
-		if !errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-			return dst[:start], err
+		src = src[h.HeaderSize:]
+		if h.Skippable {
+			src = src[min(uint64(h.SkippableSize), uint64(len(src))):]
+			continue
 		}
-		// Several frames; the first one's size was not all.
-	}
-	r, ok := c.zstdStream.Get().(*zstd.Decoder)
-	if !ok {
-		var err error
-		r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return dst, err
+		most := 0
+		for last := false; !last && len(src) >= 3; {
+			head := int(src[0]) | int(src[1])<<8 | int(src[2])<<16
+			size := head >> 3
+			last, src = head&1 != 0, src[3:]
+			switch head >> 1 & 3 {
+			case 0: // as it is
+				most += min(size, len(src))
+			case 1: // one byte again and again
+				most += min(size, zstdBlock)
+				size = 1
+			default:
+				most += zstdBlock
+			}
+			src = src[min(size, len(src)):]
+		}
+		if h.HasCheckSum {
+			src = src[min(4, len(src)):]
+		}
+		if h.HasFCS {
+			if h.FrameContentSize > uint64(limit-total) {
+				return 0, tooLarge(limit)
+			}
+			if h.FrameContentSize > uint64(most) {
+				return 0, errZstd
+			}
+			most = int(h.FrameContentSize)
+		}
+		if total += most; total >= limit {
+			return limit, nil
 		}
 	}
-	defer c.zstdStream.Put(r)
-	if err := r.Reset(bytes.NewReader(src)); err != nil {
-		return dst, err
-	}
-	return readAll(dst, r, limit)
+	return total, nil
 }
 
 func snap(dst, src []byte) []byte {
