@@ -25,6 +25,8 @@ const (
 	// oldMagic is where a message of the formats before v2 has its magic byte; attributes follow, and in format 1 the time.
 	oldMagic      = 16
 	oldAppendTime = 1 << 3
+	// maxOld is what the messages of old formats that become one batch may take decompressed.
+	maxOld = 64 << 20
 )
 
 // unpacked is what an answer of a source held for one partition.
@@ -52,7 +54,7 @@ type unpacker struct {
 	apart        bool // nothing passes
 	aborted      batch.Aborted
 	builder      *batch.Builder
-	decompressor kgo.Decompressor
+	decompressor bounded
 
 	// Of the partition under work.
 	want    fetchWant
@@ -76,7 +78,7 @@ type pending struct {
 func newUnpacker(p *mirror) *unpacker {
 	return &unpacker{
 		pool: p.pool, metrics: p.metrics, committed: !p.cfg.ReadUncommitted, apart: !p.cfg.PassThrough, builder: batch.NewBuilder(p.codec),
-		decompressor: kgo.DefaultDecompressor(),
+		decompressor: bounded{codec: p.codec},
 	}
 }
 
@@ -214,6 +216,7 @@ func (u *unpacker) rebuild(all []pending) (n int, err error) {
 		options.MaxBatches = 1
 	}
 	u.builder.Reset(options)
+	u.decompressor.left = maxOld
 	next := u.out.upTo
 	var fault error
 	for n < len(all) {
@@ -284,7 +287,7 @@ func (u *unpacker) addOld(raw []byte) (next int64, err error) {
 	one.Partition, one.RecordBatches = u.want.tp.Partition, raw
 	fp, next := kgo.ProcessFetchPartition(
 		kgo.ProcessFetchPartitionOpts{Offset: max(u.want.offset, u.out.upTo), Topic: u.want.tp.Topic, Partition: u.want.tp.Partition},
-		&one, u.decompressor, nil)
+		&one, &u.decompressor, nil)
 	if fp.Err != nil {
 		return 0, fmt.Errorf("%w: %w", batch.ErrCorrupt, fp.Err)
 	}

@@ -145,7 +145,7 @@ func readAll(dst []byte, r io.Reader, limit int) ([]byte, error) {
 	start := len(dst)
 	for {
 		if len(dst) == cap(dst) {
-			dst = slices.Grow(dst, 4<<10)
+			dst = slices.Grow(dst, max(4<<10, min(len(dst)-start, limit-(len(dst)-start)+1)))
 		}
 		room := dst[len(dst):cap(dst)]
 		// One byte more than allowed tells whether there is more.
