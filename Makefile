@@ -51,6 +51,20 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 10s)
 	    echo "fuzz $$pkg $$f"; go test ./$$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-10s}; \
 	  done; done
 
+.PHONY: bench bench-all bench-quick bench-report
+bench: deps bin/mirrorbench ## Compare with MirrorMaker 2: six cases, some hours (BENCH_CASES, BENCH_ENGINES; FORCE=1 runs cases again)
+	bin/mirrorbench run
+bench-all: deps bin/mirrorbench ## The full matrix of the comparison; goes on where it was ended
+	BENCH_CASES="$${BENCH_CASES:-all}" bin/mirrorbench run
+bench-quick: deps bin/mirrorbench ## One case against tuned MirrorMaker 2, in less than 5 minutes; prints the ratios
+	bin/mirrorbench quick
+bench-report: bin/mirrorbench ## Make bench/results/README.md anew
+	bin/mirrorbench report
+
+.PHONY: bin/mirrorbench
+bin/mirrorbench: build
+	go build -o $@ ./bench/mirrorbench
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/gofumpt ## Format check and linters, import rules among them
 	@out=$$($(TOOLS)/gofumpt -l $$(git ls-files '*.go' | grep -vE 'apigen/|/client/.*gen|dbsqlc/')); \

@@ -1,0 +1,111 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// batcher encodes record batches (magic 2) of one set, one partition after the other. Not safe for concurrent use.
+type batcher struct {
+	set        Set
+	compressor kgo.Compressor // nil: none
+	raw        []byte
+	body       []byte
+	packed     bytes.Buffer
+}
+
+func newBatcher(set Set) (*batcher, error) {
+	if set.RecordBytes < 2*keyBytes {
+		return nil, errRecordBytes
+	}
+	b := &batcher{set: set}
+	var codec kgo.CompressionCodec
+	switch set.Codec {
+	case None:
+		return b, nil
+	case LZ4:
+		codec = kgo.Lz4Compression()
+	case Zstd:
+		codec = kgo.ZstdCompression()
+	default:
+		return nil, fmt.Errorf("codec %q is not one of none, lz4, zstd", set.Codec)
+	}
+	var err error
+	b.compressor, err = kgo.DefaultCompressor(codec)
+	return b, err
+}
+
+// built is an encoded batch.
+type built struct {
+	bytes    []byte
+	records  int64
+	rawBytes int64 // its records before compression
+}
+
+// next encodes the batch that begins with record seq of the partition.
+func (b *batcher) next(partition int32, seq int64) built {
+	b.raw = b.raw[:0]
+	n := int64(0)
+	base := b.set.timestamp(seq)
+	for seq+n < b.set.PerPartition && len(b.raw) < b.set.BatchBytes {
+		full := len(b.raw)
+		b.appendRecord(partition, seq+n, base, n)
+		if b.set.BatchAtMost && len(b.raw) > b.set.BatchBytes && n > 0 {
+			b.raw = b.raw[:full]
+			break
+		}
+		n++
+	}
+	payload, codec := b.raw, kgo.CodecNone
+	if b.compressor != nil {
+		b.packed.Reset()
+		payload, codec = b.compressor.Compress(&b.packed, b.raw)
+	}
+	const header = 61
+	out := make([]byte, header, header+len(payload))
+	be := binary.BigEndian
+	be.PutUint32(out[8:], uint32(header-12+len(payload)))
+	be.PutUint32(out[12:], 0xffffffff) // no leader epoch
+	out[16] = 2
+	be.PutUint16(out[21:], uint16(codec))
+	be.PutUint32(out[23:], uint32(n-1))
+	be.PutUint64(out[27:], uint64(base))
+	be.PutUint64(out[35:], uint64(b.set.timestamp(seq+n-1)))
+	for i := 43; i < 57; i++ {
+		out[i] = 0xff // no producer id, epoch, sequence
+	}
+	be.PutUint32(out[57:], uint32(n))
+	out = append(out, payload...)
+	be.PutUint32(out[17:], crc32.Checksum(out[21:], castagnoli))
+	return built{bytes: out, records: n, rawBytes: int64(len(b.raw))}
+}
+
+func (b *batcher) appendRecord(partition int32, seq, base, delta int64) {
+	body := append(b.body[:0], 0) // attributes
+	body = binary.AppendVarint(body, b.set.timestamp(seq)-base)
+	body = binary.AppendVarint(body, delta)
+	body = binary.AppendVarint(body, keyBytes)
+	at := len(body)
+	body = append(body, make([]byte, keyBytes)...)
+	body = binary.AppendVarint(body, int64(b.set.RecordBytes-keyBytes))
+	key, body := b.set.record(body, partition, seq)
+	copy(body[at:], key[:])
+	if hasHeader(seq) {
+		body = binary.AppendVarint(body, 1)
+		body = binary.AppendVarint(body, int64(len(headerName)))
+		body = append(body, headerName...)
+		body = binary.AppendVarint(body, int64(len(headerValue)))
+		body = append(body, headerValue...)
+	} else {
+		body = binary.AppendVarint(body, 0)
+	}
+	b.body = body
+	b.raw = binary.AppendVarint(b.raw, int64(len(body)))
+	b.raw = append(b.raw, body...)
+}
