@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
@@ -24,6 +25,9 @@ type Identity struct {
 type Config struct {
 	Identity Identity
 
+	// Hub is what the tasks of a process share, connections above all; nil: the task has one of its own. It must be open
+	// until Run has returned.
+	Hub                      *hub.Hub
 	Source, Target           kafka.Cluster
 	SourceAlias, TargetAlias string
 	KnownAliases             []string // all aliases of the project, for cycle detection
@@ -70,7 +74,8 @@ type Config struct {
 
 // Sink receives what the task observes. Calls do not block for long and are safe for concurrent use.
 type Sink interface {
-	// Status replaces the task's last status. Called at least each second and at each change of state.
+	// Status replaces the task's last status. Called at least each second and at each change of state. Statuses share what
+	// has not changed between them: what they hold may be kept, and must not be changed.
 	Status(report.Status)
 	// Event records something that happened; it must not be lost: an error makes the caller try again.
 	Event(ctx context.Context, e report.Event) error

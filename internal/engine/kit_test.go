@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/state"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
 )
@@ -152,6 +153,13 @@ func runTask(tb testing.TB, cfg Config, r rooms) *flow {
 		}
 	})
 	return f
+}
+
+// ownStore opens a task's state with a client of its own.
+func ownStore(t *Task) (*state.TopicStore, error) {
+	cfg := t.stateConfig()
+	cfg.Target, cfg.ClientID = t.cfg.Target, "test"
+	return state.Open(cfg)
 }
 
 // kill ends the flow as a lost lease does: nothing is stored.

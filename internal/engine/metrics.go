@@ -18,7 +18,7 @@ type metrics struct {
 	saveErrors     prometheus.Counter
 	collectors     []prometheus.Collector
 
-	mu sync.Mutex // observe and forget exclude each other
+	mu sync.Mutex // observing and forgetting exclude each other
 }
 
 func newMetrics(cfg Config) (*metrics, error) {
@@ -57,13 +57,17 @@ func (m *metrics) unregister() {
 	m.collectors = nil
 }
 
-// observe replaces the gauges.
-func (m *metrics) observe(lags map[string]int64, conds []report.Condition) {
+// observeLag sets a topic's gauge.
+func (m *metrics) observeLag(topic string, lag int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for topic, lag := range lags {
-		m.lag.WithLabelValues(topic).Set(float64(lag))
-	}
+	m.lag.WithLabelValues(topic).Set(float64(lag))
+}
+
+// observeConditions replaces the gauges of conditions.
+func (m *metrics) observeConditions(conds []report.Condition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.conditions.Reset()
 	for _, c := range conds {
 		m.conditions.WithLabelValues(c.Code, string(c.Severity)).Inc()

@@ -79,6 +79,7 @@ func (o observer) Seen(tp mirror.TP, e mirror.Ends) {
 	setKnown(&p.logStart, e.LogStart)
 	setKnown(&p.highWatermark, e.HighWatermark)
 	setKnown(&p.lastStable, e.LastStable)
+	p.seen = time.Now()
 	p.mu.Unlock()
 }
 

@@ -119,7 +119,7 @@ func TestB20_APositionBehindTheEndOfTheSourceIsATruncationAndNothingIsCopiedTwic
 	f.untilPosition(topic, 100)
 	f.drain()
 	// As if the source had held 1,000 more and lost them.
-	store, err := openStore(f.task)
+	store, err := ownStore(f.task)
 	require.NoError(t, err)
 	entries, err := store.Load(w.ctx())
 	require.NoError(t, err)

@@ -2,7 +2,8 @@ package engine
 
 import (
 	"fmt"
-	"sort"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +35,9 @@ type partition struct {
 	// changed grows with whatever a saved entry holds; saved is its value when the last save was taken.
 	changed, saved uint64
 
-	logStart, highWatermark, lastStable, targetEnd int64 // -1: unknown
-	lastTimestamp                                  int64 // ms, of the last record mirrored; 0: none
+	logStart, highWatermark, lastStable, targetEnd int64     // -1: unknown
+	lastTimestamp                                  int64     // ms, of the last record mirrored; 0: none
+	seen                                           time.Time // when the path told the source's ends last
 
 	// stuckSince is when the position was first seen standing at the last stable offset below the high watermark.
 	stuckSince time.Time
@@ -78,6 +80,16 @@ func (p *partition) lag() int64 {
 	return max(0, p.highWatermark-max(p.position, p.logStart, 0))
 }
 
+// report is the partition as the status shows it.
+func (p *partition) report() report.Partition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return report.Partition{
+		Partition: p.tp.Partition, LogStart: p.logStart, LogEnd: p.highWatermark, Position: p.position, TargetEnd: p.targetEnd,
+		Lag: p.lag(), State: p.state,
+	}
+}
+
 // backOff takes the partition back for a new decision, later with each try that brought no progress. p.mu is held.
 func (p *partition) backOff(now time.Time) {
 	p.redecide = true
@@ -96,8 +108,9 @@ func (p *partition) isLate() bool {
 
 // registry holds the partitions of the task. Safe for concurrent use.
 type registry struct {
-	mu sync.RWMutex
-	m  map[mirror.TP]*partition
+	mu      sync.RWMutex
+	m       map[mirror.TP]*partition
+	ordered []*partition // what all answers; nil: something came or went since
 }
 
 func newRegistry() *registry { return &registry{m: map[mirror.TP]*partition{}} }
@@ -110,13 +123,14 @@ func (r *registry) get(tp mirror.TP) *partition {
 
 func (r *registry) add(p *partition) {
 	r.mu.Lock()
-	r.m[p.tp] = p
+	r.m[p.tp], r.ordered = p, nil
 	r.mu.Unlock()
 }
 
 func (r *registry) remove(tp mirror.TP) {
 	r.mu.Lock()
 	delete(r.m, tp)
+	r.ordered = nil
 	r.mu.Unlock()
 }
 
@@ -126,21 +140,27 @@ func (r *registry) len() int {
 	return len(r.m)
 }
 
-// all returns the partitions ordered by topic and number.
+// all returns the partitions ordered by topic and number. The slice is others' too and must not be changed.
 func (r *registry) all() []*partition {
 	r.mu.RLock()
-	out := make([]*partition, 0, len(r.m))
+	out := r.ordered
+	r.mu.RUnlock()
+	if out != nil {
+		return out
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out = make([]*partition, 0, len(r.m))
 	for _, p := range r.m {
 		out = append(out, p)
 	}
-	r.mu.RUnlock()
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i].tp, out[j].tp
-		if a.Topic != b.Topic {
-			return a.Topic < b.Topic
+	slices.SortFunc(out, func(a, b *partition) int {
+		if c := strings.Compare(a.tp.Topic, b.tp.Topic); c != 0 {
+			return c
 		}
-		return a.Partition < b.Partition
+		return int(a.tp.Partition - b.tp.Partition)
 	})
+	r.ordered = out
 	return out
 }
 

@@ -175,7 +175,7 @@ func (r *running) start() {
 			return unlessOver(r.loops, prepared)
 		}
 		r.startPath()
-		r.spawn(&r.looping, "positions", loop(r.loops, t.saveLoop))
+		r.spawn(&r.looping, "positions", loop(r.loops, func(ctx context.Context) { t.saveLoop(ctx, r.work) }))
 		r.spawn(&r.looping, "flushing offset syncs", loop(r.loops, t.flushLoop))
 		r.spawn(&r.looping, "offsets", loop(r.loops, t.boundsLoop))
 		r.spawn(&r.looping, "transactions", loop(r.loops, t.transactionsLoop))
@@ -200,11 +200,10 @@ func (r *running) startPath() {
 	})
 }
 
-// finish ends what is left. The clients are closed before anybody is waited for: a client waits for the acknowledgement
-// of what it has sent, whatever a context says, and with a cluster that is away that is for ever.
+// finish ends what is left. Whoever waits for a cluster does so under a context that ends here: the connections are others'
+// too, and stay.
 func (r *running) finish(cause error) {
 	r.end(cause)
-	r.t.close()
 	ended := make(chan struct{})
 	go func() {
 		r.looping.Wait()

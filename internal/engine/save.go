@@ -22,7 +22,8 @@ const flushTimeout = 2 * time.Second
 
 // saveLoop stores changed positions until ctx ends: the more often the less it costs, so that what a crash makes us copy
 // again is small, and saving takes a twentieth of the time at most.
-func (t *Task) saveLoop(ctx context.Context) {
+// A save under way is not cut off by that but by the end of work: a clean stop waits for it, a lost lease does not.
+func (t *Task) saveLoop(ctx, work context.Context) {
 	timer := time.NewTimer(saveSoonest)
 	defer timer.Stop()
 	for {
@@ -32,9 +33,7 @@ func (t *Task) saveLoop(ctx context.Context) {
 		case <-timer.C:
 		}
 		began := time.Now()
-		// A save under way is not cut off by a clean stop: the client would give up what is written behind it too. A lost
-		// lease closes the client.
-		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
+		c, cancel := context.WithTimeout(work, adminTimeout)
 		if err := t.save(c); err != nil && ctx.Err() == nil {
 			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
 		}

@@ -54,9 +54,9 @@ func newSide(name string, cluster kafka.Cluster, client *kgo.Client, board *repo
 	}
 }
 
-// failed says that origin cannot work with the cluster. An ended context of ours is no failure.
+// failed says that origin cannot work with the cluster. An ended context of ours is no failure, nor that we may not write.
 func (s *side) failed(origin string, err error) {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, kafka.ErrMayNotWrite) {
 		return
 	}
 	s.mu.Lock()

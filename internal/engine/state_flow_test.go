@@ -29,7 +29,7 @@ func TestTheStateTopicDeletedUnderARunningFlowCostsNothing(t *testing.T) {
 			f.untilPosition(topic, 170)
 			stateTopic := mm2.StateTopic(cfg.SourceAlias)
 			stored := func() map[state.Key]state.Entry {
-				store, err := openStore(f.task)
+				store, err := ownStore(f.task)
 				require.NoError(t, err)
 				defer store.Close()
 				entries, err := store.Load(w.ctx())

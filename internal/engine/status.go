@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
@@ -17,10 +17,6 @@ const (
 	statusInterval = time.Second
 	// statusSpacing keeps a burst of changes from becoming a burst of reports.
 	statusSpacing = 100 * time.Millisecond
-	// boundsInterval is how often both ends of each partition are asked for, so that lag is fresh on idle and on stalled
-	// partitions alike; boundsPerSecond makes it longer for tasks of many partitions.
-	boundsInterval  = 2 * time.Second
-	boundsPerSecond = 2000
 )
 
 // statusLoop reports each second and at each change, until ctx ends.
@@ -54,27 +50,8 @@ func (t *Task) setExcluded(excluded []report.Excluded) {
 // status is all that is known now. force replaces the state that the conditions give.
 func (t *Task) status(now time.Time, force report.State) report.Status {
 	s := report.Status{ObservedAt: now, Conditions: t.board.List()}
-	lags := map[string]int64{}
-	var topic *report.Topic
-	running, total := 0, 0
-	for _, p := range t.parts.all() {
-		if topic == nil || topic.Name != p.tp.Topic {
-			s.Topics = append(s.Topics, report.Topic{Name: p.tp.Topic, RemoteName: p.remote})
-			topic = &s.Topics[len(s.Topics)-1]
-		}
-		p.mu.Lock()
-		topic.Partitions = append(topic.Partitions, report.Partition{
-			Partition: p.tp.Partition, LogStart: p.logStart, LogEnd: p.highWatermark, Position: p.position, TargetEnd: p.targetEnd,
-			Lag: p.lag(), State: p.state,
-		})
-		lags[p.tp.Topic] += p.lag()
-		total++
-		if p.state == partRunning {
-			running++
-		}
-		p.mu.Unlock()
-	}
-	t.m.observe(lags, s.Conditions)
+	running, total := t.showTopics(&s)
+	t.m.observeConditions(s.Conditions)
 	for _, r := range t.besideNow() {
 		if g, ok := r.(grouper); ok {
 			s.Groups = append(s.Groups, g.Groups()...)
@@ -93,6 +70,69 @@ func (t *Task) status(now time.Time, force report.State) report.Status {
 	}
 	s.Since = t.since
 	return s
+}
+
+// showTopics fills in the topics. What has not changed since the last time is that time's: an idle flow makes nothing new.
+func (t *Task) showTopics(s *report.Status) (running, total int) {
+	t.shownMu.Lock()
+	defer t.shownMu.Unlock()
+	parts, last := t.parts.all(), t.shown
+	all := make([]report.Topic, 0, len(last))
+	changed := false
+	for from := 0; from < len(parts); {
+		name := parts[from].tp.Topic
+		for len(last) > 0 && last[0].Name < name {
+			last, changed = last[1:], true
+		}
+		topic := report.Topic{Name: name, RemoteName: parts[from].remote}
+		if len(last) > 0 && last[0].Name == name {
+			if last[0].RemoteName == topic.RemoteName {
+				topic.Partitions = last[0].Partitions
+			}
+			last = last[1:]
+		}
+		to := from + 1
+		for to < len(parts) && parts[to].tp.Topic == name {
+			to++
+		}
+		lag, news := showPartitions(&topic, parts[from:to], &running)
+		if news {
+			changed = true
+			t.m.observeLag(name, lag)
+		}
+		all = append(all, topic)
+		total += to - from
+		from = to
+	}
+	if changed || len(all) != len(t.shown) {
+		t.shown = all
+	}
+	s.Topics = t.shown
+	return running, total
+}
+
+// showPartitions replaces a topic's partitions as last shown when one of them has changed, and counts those that run.
+func showPartitions(topic *report.Topic, parts []*partition, running *int) (lag int64, news bool) {
+	old := topic.Partitions
+	news = len(old) != len(parts)
+	if news {
+		topic.Partitions = make([]report.Partition, len(parts))
+	}
+	for i, p := range parts {
+		now := p.report()
+		lag += now.Lag
+		if now.State == partRunning {
+			*running++
+		}
+		if !news && now != old[i] {
+			news = true
+			topic.Partitions = slices.Clone(old)
+		}
+		if news {
+			topic.Partitions[i] = now
+		}
+	}
+	return lag, news
 }
 
 // stateOf derives the state from what was observed: FAILED when nothing can move, DEGRADED when something stopped or
@@ -133,81 +173,4 @@ func lostSide(code string) bool {
 		}
 	}
 	return false
-}
-
-// boundsPause is the time between two looks at the ends of all partitions.
-func (t *Task) boundsPause() time.Duration {
-	return max(boundsInterval, time.Duration(t.parts.len())*time.Second/boundsPerSecond)
-}
-
-// boundsLoop keeps log ends fresh, until ctx ends.
-func (t *Task) boundsLoop(ctx context.Context) {
-	for {
-		if !sleep(ctx, t.boundsPause()) {
-			return
-		}
-		source := report.Aside("source offsets", func() (bool, error) { t.sourceBounds(ctx); return true, nil })
-		t.targetEnds(ctx)
-		_, _ = source() // it reports by itself; a panic comes through
-	}
-}
-
-func (t *Task) sourceBounds(ctx context.Context) {
-	c, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	parts := t.parts.all()
-	if len(parts) == 0 {
-		return
-	}
-	tps := make([]mirror.TP, len(parts))
-	for i, p := range parts {
-		tps[i] = p.tp
-	}
-	got, err := listBounds(c, t.source.client, tps)
-	if err != nil {
-		t.source.failed("offsets", err)
-	} else {
-		t.source.ok("offsets")
-	}
-	for _, p := range parts {
-		b := got[p.tp]
-		if b.err != nil {
-			continue
-		}
-		p.mu.Lock()
-		p.logStart, p.highWatermark = b.start, b.end
-		p.mu.Unlock()
-	}
-}
-
-func (t *Task) targetEnds(ctx context.Context) {
-	c, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	parts := t.parts.all()
-	var ask []*partition
-	var tps []mirror.TP
-	for _, p := range parts {
-		p.mu.Lock()
-		if p.position >= 0 { // the remote partition exists
-			ask = append(ask, p)
-			tps = append(tps, mirror.TP{Topic: p.remote, Partition: p.tp.Partition})
-		}
-		p.mu.Unlock()
-	}
-	if len(tps) == 0 {
-		return
-	}
-	got, err := listOffsets(c, t.target.client, tps, atEnd, uncommitted)
-	if err != nil {
-		t.target.failed("offsets", err)
-	} else {
-		t.target.ok("offsets")
-	}
-	for i, p := range ask {
-		if g, ok := got[tps[i]]; ok && g.err == nil {
-			p.mu.Lock()
-			p.targetEnd = g.offset
-			p.mu.Unlock()
-		}
-	}
 }

@@ -76,6 +76,9 @@ type Task struct {
 	drainReq chan drainRequest
 	done     chan struct{}
 
+	shownMu sync.Mutex
+	shown   []report.Topic // of the last status; others read it and nobody changes it
+
 	statusMu  sync.Mutex
 	excluded  []report.Excluded
 	ready     bool // the first refresh is through
@@ -117,7 +120,8 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 	if t.policy, err = mm2.NewReplicationPolicy(class, cfg.SourceAlias, cfg.Separator, true); err != nil {
 		return nil, fmt.Errorf("engine: Config.Separator: %w", err)
 	}
-	if err := t.makeClients(); err != nil {
+	if err := t.joinClusters(); err != nil {
+		t.close()
 		return nil, err
 	}
 	if err := t.makeTopics(); err != nil {
@@ -238,7 +242,7 @@ func (t *Task) onClose(f func()) {
 	f()
 }
 
-// close gives up clients and metrics. It may be called again.
+// close leaves the clusters and gives up metrics. It may be called again.
 func (t *Task) close() {
 	t.closeMu.Lock()
 	closers := t.closers

@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/groups"
 	"github.com/mirrorflow/mirrorflow/internal/engine/heartbeat"
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
@@ -34,7 +35,7 @@ type grouper interface {
 
 // offsetSyncs is the offset-syncs topic, as this package uses it; *syncs.Writer is one.
 type offsetSyncs interface {
-	// Run writes until ctx ends, and gives up its client then.
+	// Run writes until ctx ends.
 	Run(ctx context.Context) error
 	// Observe notes acknowledged spans.
 	Observe(topic string, partition int32, spans []mirror.Span)
@@ -52,27 +53,52 @@ type rooms struct {
 	beside func(t *Task) ([]runner, error)
 }
 
-// clientID names the task to brokers: pair, flow and task, and a role behind that (mm2: <source>-><target>|...).
-func (t *Task) clientID(role string) string {
-	return fmt.Sprintf("%s->%s|%s-%d|%s", t.cfg.SourceAlias, t.cfg.TargetAlias, t.cfg.Identity.FlowID, t.cfg.Identity.Task, role)
+// clientName names the task to brokers: pair, flow and task, and a side or role behind that (mm2: <source>-><target>|...).
+// Connections that it shares with other tasks carry the hub's name instead.
+func (t *Task) clientName() string {
+	return fmt.Sprintf("%s->%s|%s-%d", t.cfg.SourceAlias, t.cfg.TargetAlias, t.cfg.Identity.FlowID, t.cfg.Identity.Task)
 }
 
-// makeClients makes the admin clients; nothing is dialled.
-func (t *Task) makeClients() error {
-	source, err := kafka.NewClient(t.cfg.Source, t.clientID("source-admin"), t.log, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
+// joinClusters makes the task one of those that work with its clusters; nothing is dialled.
+func (t *Task) joinClusters() error {
+	h := t.cfg.Hub
+	if h == nil {
+		h = hub.New(hub.Config{ClientID: t.clientName(), Linger: -1, MayWrite: t.cfg.MayWrite, Logger: t.log})
+		t.onClose(h.Close)
+	}
+	join := func(name string, cluster kafka.Cluster) (*side, error) {
+		// Whether this task may write says nothing about the others on the same connections: the hub asks for all of them,
+		// and what belongs to the task asks before it sends.
+		cluster.MayWrite = nil
+		part, err := h.Join(cluster)
+		if err != nil {
+			return nil, err
+		}
+		t.onClose(part.Leave)
+		return newSide(name, cluster, part.Client(), t.board, t.log), nil
+	}
+	var err error
+	if t.source, err = join(sideSource, t.cfg.Source); err != nil {
 		return fmt.Errorf("engine: Config.Source: %w", err)
 	}
-	target, err := kafka.NewClient(t.cfg.Target, t.clientID("target-admin"), t.log, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		source.Close()
+	if t.target, err = join(sideTarget, t.cfg.Target); err != nil {
 		return fmt.Errorf("engine: Config.Target: %w", err)
 	}
-	t.onClose(source.Close)
-	t.onClose(target.Close)
-	t.source = newSide(sideSource, t.cfg.Source, source, t.board, t.log)
-	t.target = newSide(sideTarget, t.cfg.Target, target, t.board, t.log)
 	return nil
+}
+
+// gated asks whether the task may write before each request.
+type gated struct {
+	to       topics.Requester
+	mayWrite func() bool
+}
+
+// Request implements topics.Requester.
+func (g gated) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if !g.mayWrite() {
+		return nil, kafka.ErrMayNotWrite
+	}
+	return g.to.Request(ctx, req)
 }
 
 // makeTopics compiles the lists and makes the topics room and the metrics.
@@ -103,7 +129,7 @@ func (t *Task) makeTopics() error {
 	}
 	t.ledger = &ledger{notes: func() notes { return t.store }}
 	t.topics = topics.New(topics.Config{
-		Source: t.source.client, Target: t.target.client, Selector: rule, Exclude: configs, SyncConfigs: t.cfg.SyncTopicConfigs,
+		Source: gated{t.source.client, t.cfg.MayWrite}, Target: gated{t.target.client, t.cfg.MayWrite}, Selector: rule, Exclude: configs, SyncConfigs: t.cfg.SyncTopicConfigs,
 		Mode: mode, ReplicationFactor: t.cfg.ReplicationFactor, KnownConfigsFrom: mm2.StateTopic(t.cfg.SourceAlias),
 		Ledger: t.ledger, Board: t.board, Logger: t.log,
 	})
@@ -154,7 +180,7 @@ func defaultRooms() rooms {
 			return mirror.New(mirror.Config{
 				PassThrough: t.cfg.PassThrough,
 				Source:      t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
-				ClientID: fmt.Sprintf("%s->%s|%s-%d", t.cfg.SourceAlias, t.cfg.TargetAlias, t.cfg.Identity.FlowID, t.cfg.Identity.Task),
+				ClientID: t.clientName(),
 				Logger:   t.log, Registry: t.cfg.Registry, Observer: observer{t},
 				MayWrite: t.cfg.MayWrite,
 			})
@@ -166,12 +192,18 @@ func defaultRooms() rooms {
 }
 
 func openStore(t *Task) (store, error) {
-	return state.Open(state.Config{
-		Target: t.cfg.Target, ClientID: t.clientID("state"), SourceAlias: t.cfg.SourceAlias,
-		Flow: t.cfg.Identity.FlowID, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
+	cfg := t.stateConfig()
+	cfg.Client = t.target.client
+	return state.Open(cfg)
+}
+
+func (t *Task) stateConfig() state.Config {
+	return state.Config{
+		SourceAlias: t.cfg.SourceAlias,
+		Flow:        t.cfg.Identity.FlowID, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
 		ReplicationFactor: t.cfg.ReplicationFactor, MM2Positions: true, MayWrite: t.cfg.MayWrite, Logger: t.log,
 		RemoteTopic: func(source string) string { return t.policy.FormatRemoteTopic(t.cfg.SourceAlias, source) },
-	})
+	}
 }
 
 func openSyncs(t *Task) (offsetSyncs, error) {
@@ -181,7 +213,7 @@ func openSyncs(t *Task) (offsetSyncs, error) {
 	}
 	topic := t.policy.OffsetSyncsTopic(alias)
 	return syncs.New(syncs.Config{
-		Cluster: on.cluster, ClientID: t.clientID("offset-syncs-" + on.name + "-producer"), Topic: topic,
+		Client: on.client, MayWrite: t.cfg.MayWrite, Topic: topic,
 		ReplicationFactor: t.cfg.ReplicationFactor, LagMax: t.cfg.OffsetLagMax, Logger: t.log,
 		OnError: func(err error) { t.syncsFailed(on, topic, err) },
 	})
@@ -231,7 +263,7 @@ func makeBeside(t *Task) ([]runner, error) {
 func (t *Task) heartbeats(on *side, source, target string) (runner, error) {
 	e, err := heartbeat.New(heartbeat.Config{
 		Client: on.client, SourceAlias: source, TargetAlias: target, Policy: t.policy, Interval: t.cfg.EmitHeartbeatsInterval,
-		ReplicationFactor: t.cfg.ReplicationFactor, Board: t.board, Logger: t.log, Side: on.name,
+		ReplicationFactor: t.cfg.ReplicationFactor, Board: t.board, Logger: t.log, Side: on.name, MayWrite: t.cfg.MayWrite,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("engine: heartbeats: %w", err)

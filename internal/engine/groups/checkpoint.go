@@ -14,6 +14,7 @@ import (
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -41,6 +42,9 @@ func (r *Room) checkpointLoop(ctx context.Context) error {
 func (r *Room) checkpointRound(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
+	if !r.cfg.MayWrite() {
+		return errNotAllowed
+	}
 	if err := r.prepare(ctx); err != nil {
 		r.checkpointFailed(err)
 		return err
@@ -55,9 +59,9 @@ func (r *Room) checkpointRound(ctx context.Context) error {
 	if !r.cfg.MayWrite() {
 		return errNotAllowed
 	}
-	for i, result := range r.cfg.Target.ProduceSync(ctx, records...) {
-		if result.Err != nil {
-			err = result.Err
+	for i, failed := range sidetopic.Write(ctx, r.cfg.Target, records...) {
+		if failed != nil {
+			err = failed
 			continue
 		}
 		// Known as written only once it is.
@@ -68,7 +72,9 @@ func (r *Room) checkpointRound(ctx context.Context) error {
 			r.topicMade = false
 		}
 		err = fmt.Errorf("write checkpoints: %w", err)
-		r.checkpointFailed(err)
+		if !errors.Is(err, context.Canceled) { // else we end, or another task took our records with its own that it gave up
+			r.checkpointFailed(err)
+		}
 		return errors.Join(fetchErr, err)
 	}
 	r.troubles.clear(everything, phaseCheckpoint)

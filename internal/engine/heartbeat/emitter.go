@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/sidetopic"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -20,7 +22,7 @@ const (
 	maxBackoff  = 30 * time.Second
 )
 
-// Config describes one stream of heartbeats. All members but Now are required.
+// Config describes one stream of heartbeats. All members but MayWrite and Now are required.
 type Config struct {
 	// Client is a client of the cluster that carries the heartbeats: the flow's target, or its source for backward
 	// heartbeats. It must have been made with kgo.RecordPartitioner(kgo.ManualPartitioner()).
@@ -35,6 +37,8 @@ type Config struct {
 	ReplicationFactor int16
 	Board             *report.Board
 	Logger            *slog.Logger
+	// MayWrite is asked right before something is sent; false: the heartbeat is left out. Default: always.
+	MayWrite func() bool
 	// Side is "source" or "target" for messages.
 	Side string
 	Now  func() time.Time // default time.Now
@@ -63,6 +67,9 @@ func New(cfg Config) (*Emitter, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.MayWrite == nil {
+		cfg.MayWrite = func() bool { return true }
+	}
 	e := &Emitter{cfg: cfg, topic: cfg.Policy.HeartbeatsTopic(), subject: report.Flow}
 	if cfg.Side == "source" {
 		// Beside the forward emitter's condition, which is about the flow.
@@ -78,14 +85,16 @@ func (e *Emitter) Run(ctx context.Context) error {
 	failures := 0
 	for {
 		wait := e.cfg.Interval
-		if err := e.emit(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch err := e.emit(ctx); {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, context.Canceled):
+			// Another task gave up a record before ours and took it with it: the next one comes in its time.
+		case err != nil:
 			wait = min(maxBackoff, minBackoff<<min(failures, 10))
 			failures++
 			e.failed(err, failures)
-		} else {
+		default:
 			failures = 0
 			e.cfg.Board.Clear(report.HeartbeatFailed, e.subject)
 		}
@@ -102,6 +111,9 @@ func (e *Emitter) Run(ctx context.Context) error {
 func (e *Emitter) emit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, emitTimeout)
 	defer cancel()
+	if !e.cfg.MayWrite() {
+		return nil
+	}
 	if !e.created {
 		if err := kafka.EnsureCompacted(ctx, e.cfg.Client, e.topic, e.cfg.ReplicationFactor); err != nil {
 			return err
@@ -115,7 +127,7 @@ func (e *Emitter) emit(ctx context.Context) error {
 		return fmt.Errorf("encode heartbeat: %w", err)
 	}
 	record := &kgo.Record{Topic: e.topic, Partition: 0, Key: key, Value: beat.Value(), Timestamp: time.UnixMilli(beat.Timestamp)}
-	if err := e.cfg.Client.ProduceSync(ctx, record).FirstErr(); err != nil {
+	if err := sidetopic.Write(ctx, e.cfg.Client, record)[0]; err != nil {
 		if kafka.KindOf(err) == kafka.KindTopicMissing {
 			// Deleted meanwhile, or never ours to make: the next round tries to make it.
 			e.created = false

@@ -81,7 +81,11 @@ func (s *TopicStore) deleted(topic string) {
 // loading is held.
 func (s *TopicStore) refill(ctx context.Context) error {
 	s.mu.Lock()
-	lost, entries := s.life.lost, maps.Clone(s.life.saved)
+	var entries map[Key]Entry
+	lost := s.life.lost
+	if lost {
+		entries = maps.Clone(s.life.saved)
+	}
 	s.mu.Unlock()
 	if !lost {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -19,6 +18,9 @@ import (
 
 // Config is what a TopicStore needs.
 type Config struct {
+	// Client is a client of the target, with the manual partitioner, that the store uses and leaves open. Without one it
+	// makes its own of Target and ClientID.
+	Client      *kgo.Client
 	Target      kafka.Cluster
 	ClientID    string
 	SourceAlias string
@@ -46,6 +48,7 @@ type TopicStore struct {
 	topic  string
 	offset string // MM2's positions
 	client *kgo.Client
+	own    bool // the client is the store's
 
 	loading sync.Mutex // one Load at a time
 
@@ -81,8 +84,11 @@ var _ Store = (*TopicStore)(nil)
 
 // Open makes a store; nothing is dialled before the first call.
 func Open(cfg Config) (*TopicStore, error) {
-	if cfg.SourceAlias == "" || cfg.ClientID == "" || cfg.Target.Credentials == nil {
-		return nil, errors.New("state: config: SourceAlias, ClientID and Target are required")
+	if cfg.SourceAlias == "" || cfg.Client == nil && (cfg.ClientID == "" || cfg.Target.Credentials == nil) {
+		return nil, errors.New("state: config: SourceAlias, and Client or ClientID and Target, are required")
+	}
+	if cfg.Client != nil && !kafka.PartitionsManually(cfg.Client) {
+		return nil, errors.New("state: config: Client must have the manual partitioner")
 	}
 	if cfg.MM2Positions && cfg.RemoteTopic == nil {
 		return nil, errors.New("state: config: RemoteTopic is required for MM2's positions")
@@ -96,143 +102,56 @@ func Open(cfg Config) (*TopicStore, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	opts, err := cfg.Target.Options(cfg.ClientID, cfg.Logger)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kgo.NewClient(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.MetadataMinAge(250*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
-	if err != nil {
-		return nil, fmt.Errorf("make client %s: %w", cfg.ClientID, err)
-	}
-	return &TopicStore{
-		cfg: cfg, topic: mm2.StateTopic(cfg.SourceAlias), offset: mm2.ConnectOffsetsTopic(cfg.SourceAlias), client: client,
+	s := &TopicStore{
+		cfg: cfg, topic: mm2.StateTopic(cfg.SourceAlias), offset: mm2.ConnectOffsetsTopic(cfg.SourceAlias), client: cfg.Client,
 		held: map[Key]*holding{}, mm2: map[Key]int64{}, sources: map[Key]string{},
 		life: life{saved: map[Key]Entry{}},
-	}, nil
+	}
+	if s.client == nil {
+		var err error
+		s.client, err = kafka.NewClient(cfg.Target, cfg.ClientID, cfg.Logger, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+			kgo.MetadataMinAge(250*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		if err != nil {
+			return nil, err
+		}
+		s.own = true
+	}
+	return s, nil
 }
 
 // Close implements Store.
-func (s *TopicStore) Close() { s.client.Close() }
+func (s *TopicStore) Close() {
+	if s.own {
+		s.client.Close()
+	}
+}
 
-// Load implements Store.
+// Load implements Store. Topics that the target surely does not have hold nothing, and are made by the first save, so that
+// a fresh target is not waited for.
 func (s *TopicStore) Load(ctx context.Context) (map[Key]Entry, error) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	if err := s.make(ctx); err != nil {
+	there, err := s.find(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.refill(ctx); err != nil {
 		return nil, err
 	}
-	entries, err := s.loadOwn(ctx)
-	if err != nil {
-		return nil, err
+	entries := map[Key]Entry{}
+	if there.state {
+		if entries, err = s.loadOwn(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		s.nothingStored()
 	}
-	if s.cfg.MM2Positions {
+	if s.cfg.MM2Positions && there.positions {
 		if err := s.adopt(ctx, entries); err != nil {
 			return nil, fmt.Errorf("read %s: %w", s.offset, err)
 		}
 	}
 	return entries, nil
-}
-
-// ready makes the topics, and reads ours if that was not done yet: nothing may be written without knowing what stands
-// there. What was lost with a topic that was made anew is written again.
-func (s *TopicStore) ready(ctx context.Context) error {
-	if err := s.make(ctx); err != nil {
-		return err
-	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	s.mu.Lock()
-	loaded := s.loaded
-	s.mu.Unlock()
-	if !loaded {
-		if _, err := s.loadOwn(ctx); err != nil {
-			return err
-		}
-	}
-	return s.refill(ctx)
-}
-
-// make creates the topics that are missing, and looks at times whether they are those that it made or found.
-func (s *TopicStore) make(ctx context.Context) error {
-	s.look(ctx)
-	s.mu.Lock()
-	made, gone := s.made, s.gone
-	s.mu.Unlock()
-	if made {
-		return nil
-	}
-	if gone {
-		// The client would look for the topics that it knew for ever.
-		s.mu.Lock() // nobody writes
-		s.client.PurgeTopicsFromProducing(s.topic, s.offset)
-		s.mu.Unlock()
-	}
-	partitions := map[string]int32{s.topic: 1}
-	if s.cfg.MM2Positions {
-		partitions[s.offset] = mm2.ConnectOffsetsPartitions
-	}
-	var counts map[string]int32
-	var ids map[string][16]byte
-	for began := time.Now(); ; {
-		for topic, n := range partitions {
-			if err := kafka.CreateCompacted(ctx, s.client, topic, n, s.cfg.ReplicationFactor); err != nil && !errors.Is(err, kafka.ErrCreateDenied) {
-				return fmt.Errorf("state: %w", err)
-			}
-		}
-		var err error
-		if counts, ids, err = s.partitions(ctx, partitions); err == nil {
-			break
-		}
-		// A topic that was being deleted may have passed for one that is there: then it is made now.
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) || time.Since(began) > 10*time.Second {
-			return err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made, s.gone, s.mm2Partitions = true, false, counts[s.offset]
-	s.life.ids, s.life.looked = ids, time.Now()
-	return nil
-}
-
-// partitions waits until the topics are in the metadata, with a leader for each partition, and counts them. A topic just
-// made may take its time.
-func (s *TopicStore) partitions(ctx context.Context, topics map[string]int32) (map[string]int32, map[string][16]byte, error) {
-	names := make([]string, 0, len(topics))
-	for t := range topics {
-		names = append(names, t)
-	}
-	for began := time.Now(); ; {
-		counts, ids := map[string]int32{}, map[string][16]byte{}
-		details, err := kadm.NewClient(s.client).ListTopics(ctx, names...)
-		if err == nil {
-			err = details.Error()
-		}
-		if err == nil {
-			for _, t := range details {
-				counts[t.Topic], ids[t.Topic] = int32(len(t.Partitions)), t.ID
-				for _, p := range t.Partitions {
-					if p.Leader < 0 {
-						err = kerr.LeaderNotAvailable
-					}
-				}
-			}
-		}
-		if err == nil && len(counts) == len(topics) {
-			return counts, ids, nil
-		}
-		unknown := errors.Is(err, kerr.UnknownTopicOrPartition)
-		if !unknown && !kerr.IsRetriable(err) || time.Since(began) > 10*time.Second || unknown && time.Since(began) > time.Second {
-			return nil, nil, fmt.Errorf("state: look for the topics %v: %w", names, err)
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return nil, nil, err
-		}
-	}
 }
 
 // loadOwn reads the state topic.
@@ -269,6 +188,16 @@ func (s *TopicStore) loadOwn(ctx context.Context) (map[Key]Entry, error) {
 	s.learn(heads, blocks)
 	s.loaded = true
 	return entries, nil
+}
+
+// nothingStored is loadOwn of a topic that does not exist.
+func (s *TopicStore) nothingStored() {
+	s.notes.begin()
+	s.notes.replace(map[string][]byte{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.learn(nil, nil)
+	s.loaded = true
 }
 
 // learn takes over what was read of each partition, except of those that we have ourselves. The lock is held.
@@ -518,40 +447,25 @@ func (s *TopicStore) Forget(ctx context.Context, keys []Key) error {
 	return nil
 }
 
-// write sends records and waits for all acknowledgements, or until ctx ends: the client itself would go on waiting for
-// those that it has sent once, since giving them up would break its numbering. They may land later; what is written
-// after them stands behind them. The lock is held.
+// write sends records and waits for all acknowledgements, or until ctx ends; they may land later then. The lock is held.
 func (s *TopicStore) write(ctx context.Context, records []*kgo.Record) error {
-	if len(records) > 0 && !s.cfg.MayWrite() {
+	if len(records) == 0 {
+		return nil
+	}
+	if !s.cfg.MayWrite() {
 		return fmt.Errorf("write to %s: %w", records[0].Topic, ErrMayNotWrite)
 	}
-	results := make(chan kgo.ProduceResult, len(records))
-	for _, r := range records {
-		s.client.Produce(ctx, r, func(r *kgo.Record, err error) { results <- kgo.ProduceResult{Record: r, Err: err} })
-	}
-	for range records {
-		select {
-		case r := <-results:
-			if r.Err != nil {
-				if errors.Is(r.Err, kerr.UnknownTopicOrPartition) || errors.Is(r.Err, kerr.UnknownTopicID) {
-					s.deleted(r.Record.Topic)
-				}
-				return fmt.Errorf("write to %s: %w", r.Record.Topic, r.Err)
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("write to %s: %w", records[0].Topic, ctx.Err())
+	var first error
+	for i, err := range sidetopic.Write(ctx, s.client, records...) {
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
+			s.deleted(records[i].Topic)
+		}
+		if first == nil {
+			first = fmt.Errorf("write to %s: %w", records[i].Topic, err)
 		}
 	}
-	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return first
 }

@@ -19,9 +19,11 @@ import (
 
 // Config is what a Writer needs.
 type Config struct {
-	// Cluster holds the topic: the source or the target of the flow.
-	Cluster  kafka.Cluster
-	ClientID string
+	// Client is a client of the cluster that holds the topic, the source or the target of the flow, made with
+	// kgo.RecordPartitioner(kgo.ManualPartitioner()). The caller closes it.
+	Client *kgo.Client
+	// MayWrite is asked right before something is sent; false: not now. Default: always.
+	MayWrite func() bool
 	// Topic is the policy's name for it: its OffsetSyncsTopic with the alias of the other cluster.
 	Topic string
 	// ReplicationFactor of the topic if it has to be made; 0 and -1 are the cluster's default.
@@ -59,8 +61,14 @@ type Writer struct {
 
 // New makes a writer; it connects when it runs.
 func New(cfg Config) (*Writer, error) {
-	if cfg.Topic == "" || cfg.ClientID == "" || cfg.Cluster.Credentials == nil {
-		return nil, errors.New("syncs: config: Topic, ClientID and Cluster are required")
+	if cfg.Topic == "" || cfg.Client == nil {
+		return nil, errors.New("syncs: config: Topic and Client are required")
+	}
+	if !kafka.PartitionsManually(cfg.Client) {
+		return nil, errors.New("syncs: config: Client must have the manual partitioner")
+	}
+	if cfg.MayWrite == nil {
+		cfg.MayWrite = func() bool { return true }
 	}
 	if cfg.ReplicationFactor == 0 {
 		cfg.ReplicationFactor = -1
@@ -68,26 +76,16 @@ func New(cfg Config) (*Writer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	opts, err := cfg.Cluster.Options(cfg.ClientID, cfg.Logger)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kgo.NewClient(append(opts, kgo.DefaultProduceTopic(cfg.Topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0), kgo.MetadataMinAge(250*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
-	if err != nil {
-		return nil, fmt.Errorf("make client %s: %w", cfg.ClientID, err)
-	}
 	return &Writer{
-		cfg: cfg, client: client, wake: make(chan struct{}, 1), rule: mm2.NewOffsetSyncWriter(cfg.LagMax),
+		cfg: cfg, client: cfg.Client, wake: make(chan struct{}, 1), rule: mm2.NewOffsetSyncWriter(cfg.LagMax),
 		newest: map[mm2.TopicPartition]int64{}, again: map[mm2.TopicPartition]mm2.OffsetSync{}, settled: make(chan struct{}),
 		pause: time.Second, fault: make(chan error, 1),
 	}, nil
 }
 
-// Run makes the topic and writes until ctx ends; what is in flight then is given up. It closes the client. A panic within
-// ends it, with a *report.PanicError.
+// Run makes the topic and writes until ctx ends; what is in flight then is given up, and may still land. A panic within ends
+// it, with a *report.PanicError.
 func (w *Writer) Run(ctx context.Context) error {
-	defer w.client.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return report.Contained("the offset syncs", func() error { return w.loop(ctx) })
@@ -99,7 +97,7 @@ func (w *Writer) loop(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		wake := w.wake
-		if w.ensure(ctx) {
+		if w.cfg.MayWrite() && w.ensure(ctx) {
 			wait = 0
 			if d := w.send(ctx); d > 0 {
 				again = time.After(d)
@@ -219,7 +217,7 @@ func (w *Writer) send(ctx context.Context) (after time.Duration) {
 		w.newest[s.TopicPartition()] = s.Upstream
 		w.flying++
 		byRule := i < taken
-		w.client.Produce(ctx, &kgo.Record{Key: key, Value: s.Value(), Partition: 0}, func(_ *kgo.Record, err error) {
+		w.client.Produce(ctx, &kgo.Record{Topic: w.cfg.Topic, Key: key, Value: s.Value(), Partition: 0}, func(_ *kgo.Record, err error) {
 			fault := report.Contained("the offset syncs", func() error {
 				w.written(ctx, s, byRule, err)
 				return nil
@@ -244,7 +242,10 @@ func (w *Writer) written(ctx context.Context, s mm2.OffsetSync, byRule bool, err
 	if ctx.Err() != nil {
 		return
 	}
-	w.report(err)
+	// A record that another task gave up takes those behind it with it; they are sent again.
+	if !errors.Is(err, context.Canceled) {
+		w.report(err)
+	}
 	if err != nil || more {
 		w.notify()
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
-	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
 const topic = "mm2-offset-syncs.a.b.internal"
@@ -42,10 +41,11 @@ func build(t *testing.T, change func(*Config)) (*kfake.Cluster, *Writer) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	cfg := Config{
-		Cluster:  kafka.Cluster{BootstrapServers: cluster.ListenAddrs(), Credentials: kafka.NewCredentials(kafka.Security{Protocol: "PLAINTEXT"})},
-		ClientID: "a.b->c|flow-0|offset-syncs-target-producer", Topic: topic, LagMax: 100, ReplicationFactor: 1,
-	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0), kgo.MetadataMinAge(50*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	cfg := Config{Client: client, Topic: topic, LagMax: 100, ReplicationFactor: 1}
 	if change != nil {
 		change(&cfg)
 	}

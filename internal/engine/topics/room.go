@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sort"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -28,7 +29,7 @@ type Ledger interface {
 	SetOwned(ctx context.Context, remote string, owned map[string]string) error
 }
 
-// Config of a Room. All members but Exclude and KnownConfigsFrom are required.
+// Config of a Room. All members but Exclude, KnownConfigsFrom and Now are required.
 type Config struct {
 	Source, Target Requester
 	Selector       mm2.TopicSelector
@@ -45,6 +46,7 @@ type Config struct {
 	Ledger           Ledger
 	Board            *report.Board
 	Logger           *slog.Logger
+	Now              func() time.Time // default time.Now
 }
 
 // Room does the work. Its methods are called by one goroutine at a time.
@@ -54,12 +56,16 @@ type Room struct {
 	filter *mm2.ConfigPropertyFilter
 	known  map[string]bool // config names that the target knows; nil: not learnt yet
 	next   int             // where the next config sync goes on
+	looked time.Time       // when it was done last; zero: never
 	// refused are values the target would not take: remote topic -> name -> value.
 	refused map[string]map[string]string
 }
 
 // New returns a room.
 func New(cfg Config) *Room {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Room{
 		cfg: cfg, sel: newSelector(cfg.Selector), filter: mm2.NewConfigPropertyFilter(cfg.Exclude),
 		refused: map[string]map[string]string{},

@@ -5,29 +5,52 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 )
 
-// syncPerRound bounds how many topics one call of SyncConfigs looks at: described configs are some 2 KB a topic and
-// side. With more topics each is looked at every len/syncPerRound calls.
-const syncPerRound = 1000
+// Described configs are some 2 KB a topic and side and rarely change, so that a call of SyncConfigs looks at a share of
+// the topics: as many as it takes to have looked at all of them within configsWithin, between these bounds.
+const (
+	configsWithin  = 30 * time.Second
+	configsAtOnce  = 1000
+	configsAtLeast = 10
+)
 
-// SyncConfigs lets the configs of existing remote topics follow their source. It is called at each refresh. Trouble
-// with one topic becomes its condition; the error is about the connection only.
+// share is how many of n topics the next call looks at. The first one looks at all.
+func (r *Room) share(n int, now time.Time) int {
+	since := configsWithin
+	if !r.looked.IsZero() {
+		since = min(since, now.Sub(r.looked))
+	}
+	return min(n, configsAtOnce, max(configsAtLeast, int(int64(n)*int64(since)/int64(configsWithin))+1))
+}
+
+// SyncConfigs lets the configs of existing remote topics follow their source. It is called at each refresh, and looks at
+// each topic within half a minute, or a refresh where that is longer; with thousands of topics, at a thousand a refresh.
+// Trouble with one topic becomes its condition; the error is about the connection only.
 func (r *Room) SyncConfigs(ctx context.Context, all []Selected) error {
 	if !r.cfg.SyncConfigs || len(all) == 0 {
 		return nil
 	}
-	round := all
-	if len(all) > syncPerRound {
-		r.next %= len(all)
-		end := min(r.next+syncPerRound, len(all))
-		round = all[r.next:end]
-		r.next = end % len(all)
+	now := r.cfg.Now()
+	n := r.share(len(all), now)
+	from := r.next % len(all)
+	round := make([]Selected, 0, n)
+	for i := range n {
+		round = append(round, all[(from+i)%len(all)])
 	}
+	if err := r.syncRound(ctx, round); err != nil {
+		return err // the same ones again
+	}
+	r.looked, r.next = now, (from+n)%len(all)
+	return nil
+}
+
+func (r *Room) syncRound(ctx context.Context, round []Selected) error {
 	sourceNames, remoteNames := make([]string, len(round)), make([]string, len(round))
 	for i, w := range round {
 		sourceNames[i], remoteNames[i] = w.Topic.Name, w.Remote
