@@ -117,13 +117,23 @@ type WorkerStore interface {
 	// Beat registers the worker or refreshes its last-seen time, and answers how many workers
 	// are alive (seen within ttl).
 	Beat(ctx context.Context, worker string, ttl time.Duration) (alive int, err error)
+	// Leave says that the worker takes no more tasks (it is stopping): the others' fair shares count it no longer, and
+	// none is moved to it. It goes on renewing what it holds; Beat and AcquireTasks undo it.
+	Leave(ctx context.Context, worker string) error
 	// AcquireTasks takes up to limit free or expired tasks of enabled flows (SKIP LOCKED, epoch+1),
-	// never exceeding the worker's fair share (ceil(all tasks/alive workers)) while others are alive.
+	// never exceeding the worker's fair share (ceil(all tasks/workers that take tasks)) while others do, except for
+	// tasks that others moved to it (MoveTask). Of each flow it takes its fair share at first, the rest when it has been
+	// free for 2 s.
 	// All tasks of a flow that are held at a time were acquired with one Spec.Flow.TasksMax: after a
 	// change nothing of the flow is given out until the last lease of before is released or over.
 	AcquireTasks(ctx context.Context, worker string, ttl time.Duration, limit int) ([]TaskLease, error)
 	// RenewTasks extends everything the worker holds in one statement; keys missing in the answer are lost.
 	RenewTasks(ctx context.Context, worker string, ttl time.Duration, keys []LeaseKey) ([]RenewedLease, error)
+	// MoveTask answers a lease that the worker should give up after a clean drain since another worker has at least two
+	// fewer tasks, or, if several is true (the worker runs more than one task of some flow), at least two fewer of that
+	// flow. The task is kept for that worker for 3 s after its release. Until then it answers the same lease again. nil:
+	// there is none, or it is not certain.
+	MoveTask(ctx context.Context, worker string, several bool) (*LeaseKey, error)
 	// ReleaseTasks gives leases back at once and wakes other workers.
 	ReleaseTasks(ctx context.Context, worker string, keys []LeaseKey) error
 	// GetFlowSpec reads a flow's current specification; CodeNotFound when the flow is deleted.

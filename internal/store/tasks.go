@@ -90,6 +90,9 @@ func (s *Store) AcquireTasks(ctx context.Context, worker string, ttl time.Durati
 		if err != nil || len(rows) == 0 {
 			return err
 		}
+		if err := q.AddHeld(ctx, dbsqlc.AddHeldParams{Worker: s.owner(worker), Added: int32(len(rows))}); err != nil { //nolint:gosec // at most limit
+			return err
+		}
 		ids := make([]uuid.UUID, 0, len(rows))
 		for _, r := range rows {
 			ids = append(ids, r.FlowID)
@@ -175,7 +178,7 @@ func (s *Store) RenewTasks(ctx context.Context, worker string, ttl time.Duration
 	var out []flows.RenewedLease
 	err := s.inTx(ctx, "renew tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 		out = nil
-		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: owner, Ttl: ttl})
+		n, err := q.RenewWorker(ctx, dbsqlc.RenewWorkerParams{Worker: owner, Ttl: ttl, Held: int32(len(keys))}) //nolint:gosec // of one process
 		if err != nil || n == 0 {
 			return err // no row: the lease ran out, everything is lost
 		}

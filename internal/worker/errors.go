@@ -18,6 +18,9 @@ var (
 	// ErrTasksChanged: the flow has another number of tasks, and other partitions are each one's. The
 	// lease is released: the flow starts again when all of them are, on whichever worker.
 	ErrTasksChanged = errors.New("the number of the flow's tasks changed")
+	// ErrTaskMoved: another worker has fewer tasks. The lease is released and kept for that worker, which takes over
+	// at once.
+	ErrTaskMoved = errors.New("the task moves to another worker")
 	// ErrFlowDisabled: the flow was disabled or deleted.
 	ErrFlowDisabled = errors.New("the flow is disabled")
 	// ErrShutdown: the process is going.

@@ -29,6 +29,9 @@ type script struct {
 	jobs  []flows.Job
 	calls []call
 	notes chan flows.Notification
+	// others is how many workers there are beside this one; move is what MoveTask answers.
+	others int
+	move   *flows.LeaseKey
 
 	// before, when set, runs before each call; its error is the call's answer.
 	before func(ctx context.Context, name string) error
@@ -132,7 +135,12 @@ func (s *script) holds(key flows.LeaseKey) bool {
 }
 
 func (s *script) Beat(ctx context.Context, _ string, _ time.Duration) (int, error) {
-	return 1, s.enter(ctx, "beat")
+	if err := s.enter(ctx, "beat"); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return 1 + s.others, nil
 }
 
 func (s *script) AcquireTasks(ctx context.Context, _ string, _ time.Duration, limit int) ([]flows.TaskLease, error) {
@@ -148,6 +156,24 @@ func (s *script) AcquireTasks(ctx context.Context, _ string, _ time.Duration, li
 		s.mine[l.LeaseKey] = true
 	}
 	return out, nil
+}
+
+func (s *script) Leave(ctx context.Context, _ string) error { return s.enter(ctx, "leave") }
+
+func (s *script) MoveTask(ctx context.Context, _ string, several bool) (*flows.LeaseKey, error) {
+	name := "move"
+	if several {
+		name = "move several"
+	}
+	if err := s.enter(ctx, name); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.move != nil && !s.mine[*s.move] {
+		s.move = nil
+	}
+	return s.move, nil
 }
 
 func (s *script) RenewTasks(ctx context.Context, _ string, _ time.Duration, keys []flows.LeaseKey) ([]flows.RenewedLease, error) {

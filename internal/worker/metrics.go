@@ -15,6 +15,7 @@ type metrics struct {
 	trust        prometheus.Gauge
 	acquired     prometheus.Counter
 	ended        *prometheus.CounterVec
+	moved        prometheus.Counter
 	renewals     *prometheus.HistogramVec
 	restarts     *prometheus.CounterVec
 	jobs         *prometheus.CounterVec
@@ -41,6 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Time until the first of the held leases must be given up unless renewed; the TTL without leases."))),
 		acquired: prometheus.NewCounter(opts("leases_acquired_total", "Leases acquired.")),
 		ended:    prometheus.NewCounterVec(opts("leases_ended_total", "Leases that ended, by reason."), []string{"reason"}),
+		moved:    prometheus.NewCounter(opts("tasks_moved_total", "Tasks given away to workers that had fewer.")),
 		renewals: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "mirrorflow", Subsystem: "worker", Name: "renew_seconds",
 			Help:    "Duration of the statement that renews all leases, by result.",
@@ -56,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		workersAlive: prometheus.NewGauge(prometheus.GaugeOpts(opts("alive", "Workers alive, as the database last said."))),
 	}
 	for _, c := range []prometheus.Collector{
-		m.leases, m.tasks, m.trust, m.acquired, m.ended, m.renewals, m.restarts, m.jobs, m.jobSeconds, m.storeErrors, m.workersAlive,
+		m.leases, m.tasks, m.trust, m.acquired, m.ended, m.moved, m.renewals, m.restarts, m.jobs, m.jobSeconds, m.storeErrors, m.workersAlive,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register worker metrics: %w", err)

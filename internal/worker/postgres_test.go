@@ -155,6 +155,20 @@ func (g *gate) RenewTasks(ctx context.Context, w string, ttl time.Duration, keys
 	return g.WorkerStore.RenewTasks(ctx, w, ttl, keys)
 }
 
+func (g *gate) MoveTask(ctx context.Context, w string, several bool) (*flows.LeaseKey, error) {
+	if err := g.pass(ctx); err != nil {
+		return nil, err
+	}
+	return g.WorkerStore.MoveTask(ctx, w, several)
+}
+
+func (g *gate) Leave(ctx context.Context, w string) error {
+	if err := g.pass(ctx); err != nil {
+		return err
+	}
+	return g.WorkerStore.Leave(ctx, w)
+}
+
 func (g *gate) ReportTasks(ctx context.Context, w string, reports []flows.TaskReport) ([]flows.LeaseKey, error) {
 	if err := g.pass(ctx); err != nil {
 		return nil, err

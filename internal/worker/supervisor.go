@@ -86,11 +86,14 @@ type Supervisor struct {
 
 	asks sync.WaitGroup // verifications under way
 
+	moves mover // of the acquire loop alone
+
 	mu       sync.Mutex
 	held     map[slot]*task
 	ended    []*task            // their engines have returned, their leases are to be released
 	looks    map[uuid.UUID]look // specifications to be read
 	lastBeat time.Time
+	alive    int // workers, as the database last said
 	stopping bool
 }
 
@@ -161,7 +164,7 @@ func (s *Supervisor) Ready(context.Context) error {
 // database may be absent at any time: Run waits for it.
 //
 // The order of stopping: first nothing new is taken (Ready fails, no leases, no
-// jobs). Then all tasks drain at once, while renewals, reports and releases go
+// jobs), and the others are told, so that they take more than their shares so far. Then all tasks drain at once, while renewals, reports and releases go
 // on: a drain writes positions and status under the lease, so the lease must
 // live as long. Each lease is released when its engine has returned and not
 // before, since the next owner starts at once. Last end the loops that kept the
@@ -185,6 +188,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.stopping = true
 	s.mu.Unlock()
 	taking.Wait()
+	s.leave(life)
 	by := time.Now().Add(s.drainTimeout)
 	tasks := s.tasks()
 	for _, t := range tasks {
@@ -263,6 +267,9 @@ func (s *Supervisor) acquireLoop(ctx context.Context) {
 			more, err = s.acquire(ctx)
 		}
 		failing.note(s.log, "acquire tasks", err)
+		if err == nil && ctx.Err() == nil {
+			s.rebalance(ctx)
+		}
 		// Spread over workers, so that they do not all come at once.
 		wait := pollEvery*9/10 + rand.N(pollEvery/10)
 		timer := time.NewTimer(wait)
@@ -285,7 +292,7 @@ func (s *Supervisor) beat(ctx context.Context) error {
 	}
 	s.m.workersAlive.Set(float64(alive))
 	s.mu.Lock()
-	s.lastBeat = time.Now()
+	s.lastBeat, s.alive = time.Now(), alive
 	s.mu.Unlock()
 	return nil
 }

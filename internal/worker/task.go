@@ -22,7 +22,7 @@ const (
 )
 
 // order tells a task to drain: for good (ErrFlowDisabled, ErrTasksChanged,
-// ErrShutdown) or to start again (ErrFlowChanged).
+// ErrTaskMoved, ErrShutdown) or to start again (ErrFlowChanged).
 type order struct {
 	reason error
 	by     time.Time // the engine is cut off then

@@ -129,6 +129,7 @@ type Task struct {
 	StatusEpoch   int64
 	ReportedAt    *time.Time
 	Layout        int32
+	MovingTo      string
 }
 
 type Token struct {
@@ -150,4 +151,6 @@ type Worker struct {
 	ID        string
 	StartedAt time.Time
 	ExpiresAt time.Time
+	TakingAt  time.Time
+	Held      int32
 }

@@ -13,27 +13,53 @@ import (
 )
 
 const acquireTasks = `-- name: AcquireTasks :many
-WITH mixed AS MATERIALIZED (
+WITH live AS MATERIALIZED (
+    SELECT w.id, row_number() OVER (ORDER BY w.id) AS ordinal FROM workers w
+    WHERE w.expires_at > now() AND (w.taking_at > now() - interval '5 s' OR w.id = $1)
+), mixed AS MATERIALIZED (
     SELECT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
     WHERE h.owner <> '' AND h.layout <> f.tasks_max
+), free AS MATERIALIZED (
+    (SELECT t.flow_id, t.task, t.changed_at, t.moving_to, true AS meant FROM tasks t
+     WHERE t.runnable AND t.owner = '' AND t.moving_to = $1 AND t.moving_to <> '')
+    UNION ALL
+    (SELECT t.flow_id, t.task, t.changed_at, t.moving_to, false AS meant FROM tasks t
+     WHERE t.runnable AND t.owner = '' AND t.moving_to <> $1
+       AND (t.moving_to = '' OR t.changed_at <= now() - interval '3 s' OR t.moving_to NOT IN (SELECT live.id FROM live))
+     ORDER BY t.changed_at, t.flow_id, t.task
+     LIMIT greatest(1024, $2::bigint))
+), own AS (
+    SELECT h.flow_id, count(*) AS n FROM tasks h
+    WHERE h.owner = $1 AND h.owner <> '' AND h.flow_id IN (SELECT free.flow_id FROM free)
+    GROUP BY h.flow_id
+), ranked AS (
+    SELECT free.flow_id, free.task, free.changed_at, free.moving_to, free.meant, ceil(f.tasks_max::numeric / (SELECT count(*) FROM live)) - COALESCE(own.n, 0) AS flow_share,
+           row_number() OVER (PARTITION BY free.flow_id ORDER BY free.meant DESC,
+               (free.task + (SELECT live.ordinal FROM live WHERE live.id = $1)) % (SELECT count(*) FROM live), free.task) AS nth
+    FROM free JOIN flows f ON f.id = free.flow_id LEFT JOIN own ON own.flow_id = free.flow_id
+    WHERE free.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
+), wanted AS MATERIALIZED (
+    SELECT r.flow_id, r.task, r.changed_at, r.moving_to, r.meant, r.nth FROM ranked r
+    WHERE r.meant OR r.nth <= r.flow_share OR r.changed_at <= now() - interval '2 s'
 ), pick AS (
     SELECT t.flow_id, t.task FROM tasks t
-    WHERE t.runnable AND t.owner = '' AND t.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
-    ORDER BY t.changed_at, t.flow_id, t.task
+    JOIN wanted w ON w.flow_id = t.flow_id AND w.task = t.task AND w.moving_to = t.moving_to
+    WHERE t.runnable AND t.owner = ''
+    ORDER BY w.meant DESC, w.changed_at, w.flow_id, w.nth
     LIMIT CASE
-        WHEN NOT EXISTS (SELECT 1 FROM tasks f WHERE f.runnable AND f.owner = '') THEN 0
-        ELSE greatest(0, least($2::bigint,
-            CASE WHEN (SELECT count(*) FROM workers w WHERE w.expires_at > now() AND w.id <> $1) = 0
+        WHEN NOT EXISTS (SELECT 1 FROM wanted) THEN 0
+        ELSE least($2::bigint, greatest((SELECT count(*) FROM wanted WHERE wanted.meant),
+            CASE WHEN (SELECT count(*) FROM live) = 1
                  THEN $2::bigint
-                 ELSE (SELECT ceil(count(*)::numeric
-                              / (SELECT count(*) FROM workers w WHERE w.expires_at > now()))::bigint
-                       FROM tasks r WHERE r.runnable)
+                 ELSE (SELECT ceil(count(*)::numeric / (SELECT count(*) FROM live))::bigint FROM tasks r WHERE r.runnable)
                       - (SELECT count(*) FROM tasks h WHERE h.owner = $1 AND h.owner <> '' AND h.runnable)
+                      - (SELECT count(*) FROM tasks c
+                         WHERE c.moving_to = $1 AND c.moving_to <> '' AND c.owner <> '' AND c.runnable)
             END))
     END
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE tasks t SET owner = $1, epoch = t.epoch + 1, changed_at = now(), unconfirmed_at = now()
+UPDATE tasks t SET owner = $1, epoch = t.epoch + 1, changed_at = now(), unconfirmed_at = now(), moving_to = ''
 FROM pick WHERE t.flow_id = pick.flow_id AND t.task = pick.task
 RETURNING t.flow_id, t.task, t.epoch
 `
@@ -49,9 +75,13 @@ type AcquireTasksRow struct {
 	Epoch  int64
 }
 
-// One statement: what is free is locked, given and counted up together. The fair share is
-// computed only when something is free, so that idle polling costs one index look-up. A flow with
-// another number of tasks than its holders know waits until the last of them has released.
+// One statement: what is free is locked, given and counted up together. All but the first look-up is
+// computed only when something is free. A flow with another number of tasks than its holders know waits
+// until the last of them has released.
+//
+// A task that is on its way to a worker (MarkMove) is that worker's whatever its share, and nobody else's
+// for 3 s. Of what is left a worker takes its fair share, and for 2 s no more than its fair share of a
+// flow, so that the flow's tasks spread. Each begins with other tasks (ordinal), so that they do not meet.
 func (q *Queries) AcquireTasks(ctx context.Context, arg AcquireTasksParams) ([]AcquireTasksRow, error) {
 	rows, err := q.db.Query(ctx, acquireTasks, arg.Worker, arg.MaxTasks)
 	if err != nil {
@@ -72,9 +102,23 @@ func (q *Queries) AcquireTasks(ctx context.Context, arg AcquireTasksParams) ([]A
 	return items, nil
 }
 
+const addHeld = `-- name: AddHeld :exec
+UPDATE workers SET held = held + $1 WHERE id = $2
+`
+
+type AddHeldParams struct {
+	Added  int32
+	Worker string
+}
+
+func (q *Queries) AddHeld(ctx context.Context, arg AddHeldParams) error {
+	_, err := q.db.Exec(ctx, addHeld, arg.Added, arg.Worker)
+	return err
+}
+
 const beatWorker = `-- name: BeatWorker :exec
-INSERT INTO workers (id, expires_at) VALUES ($1, now() + $2::interval)
-ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at)
+INSERT INTO workers (id, expires_at, taking_at) VALUES ($1, now() + $2::interval, now())
+ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at), taking_at = now()
 `
 
 type BeatWorkerParams struct {
@@ -188,7 +232,7 @@ WITH mine AS (
     SELECT m.flow_id, m.task FROM tasks m WHERE m.owner = ANY ($1::text[]) AND m.owner <> ''
     ORDER BY m.flow_id, m.task FOR UPDATE
 )
-UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL
+UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL, moving_to = ''
 FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task
 RETURNING t.flow_id
 `
@@ -241,6 +285,42 @@ func (q *Queries) HoldTask(ctx context.Context, arg HoldTaskParams) (uuid.UUID, 
 	return flow_id, err
 }
 
+const leaveWorker = `-- name: LeaveWorker :exec
+UPDATE workers SET taking_at = '-infinity' WHERE id = $1
+`
+
+func (q *Queries) LeaveWorker(ctx context.Context, worker string) error {
+	_, err := q.db.Exec(ctx, leaveWorker, worker)
+	return err
+}
+
+const lockPeer = `-- name: LockPeer :many
+SELECT w.id FROM workers w
+WHERE w.id = $1 AND w.expires_at > now() AND w.taking_at > now() - interval '5 s'
+FOR UPDATE SKIP LOCKED
+`
+
+// One at a time decides to give a worker something; who finds it locked looks again later.
+func (q *Queries) LockPeer(ctx context.Context, peer string) ([]string, error) {
+	rows, err := q.db.Query(ctx, lockPeer, peer)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockTasks = `-- name: LockTasks :exec
 SELECT task FROM tasks WHERE flow_id = $1 ORDER BY task FOR UPDATE
 `
@@ -250,6 +330,63 @@ SELECT task FROM tasks WHERE flow_id = $1 ORDER BY task FOR UPDATE
 func (q *Queries) LockTasks(ctx context.Context, flowID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, lockTasks, flowID)
 	return err
+}
+
+const markMove = `-- name: MarkMove :many
+WITH mine AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.runnable AND ((t.owner = $2 AND t.moving_to = '') OR t.moving_to = $2)
+    GROUP BY t.flow_id
+), theirs AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.runnable AND ((t.owner = $1 AND t.moving_to = '') OR t.moving_to = $1)
+    GROUP BY t.flow_id
+), pick AS (
+    SELECT t.flow_id, t.task FROM tasks t JOIN mine m ON m.flow_id = t.flow_id LEFT JOIN theirs h ON h.flow_id = t.flow_id
+    WHERE t.owner = $2 AND t.owner <> '' AND t.runnable AND t.moving_to = ''
+      AND (m.n >= COALESCE(h.n, 0) + 2
+           OR (m.n > COALESCE(h.n, 0)
+               AND (SELECT COALESCE(sum(mine.n), 0) FROM mine) >= (SELECT COALESCE(sum(theirs.n), 0) FROM theirs) + 2))
+    ORDER BY m.n - COALESCE(h.n, 0) DESC, t.changed_at, t.flow_id, t.task
+    LIMIT 1
+)
+UPDATE tasks t SET moving_to = $1
+FROM pick WHERE t.flow_id = pick.flow_id AND t.task = pick.task AND t.owner = $2
+RETURNING t.flow_id, t.task, t.epoch
+`
+
+type MarkMoveParams struct {
+	Peer   string
+	Worker string
+}
+
+type MarkMoveRow struct {
+	FlowID uuid.UUID
+	Task   int32
+	Epoch  int64
+}
+
+// The loads are counted now that the peer is locked, what is on its way included. Two loads or two numbers of a
+// flow's tasks that differ by one are equal. For the sake of the loads only tasks of flows of which the peer has
+// fewer go, so that the tasks of a flow never come together again: that keeps moves from undoing one another.
+func (q *Queries) MarkMove(ctx context.Context, arg MarkMoveParams) ([]MarkMoveRow, error) {
+	rows, err := q.db.Query(ctx, markMove, arg.Peer, arg.Worker)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MarkMoveRow{}
+	for rows.Next() {
+		var i MarkMoveRow
+		if err := rows.Scan(&i.FlowID, &i.Task, &i.Epoch); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const mixedFlows = `-- name: MixedFlows :many
@@ -272,6 +409,44 @@ func (q *Queries) MixedFlows(ctx context.Context, flowIds []uuid.UUID) ([]uuid.U
 			return nil, err
 		}
 		items = append(items, flow_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const movingTasks = `-- name: MovingTasks :many
+SELECT t.flow_id, t.task, t.epoch, t.moving_to FROM tasks t
+WHERE t.owner = $1 AND t.moving_to <> ''
+ORDER BY t.flow_id, t.task
+`
+
+type MovingTasksRow struct {
+	FlowID   uuid.UUID
+	Task     int32
+	Epoch    int64
+	MovingTo string
+}
+
+func (q *Queries) MovingTasks(ctx context.Context, worker string) ([]MovingTasksRow, error) {
+	rows, err := q.db.Query(ctx, movingTasks, worker)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MovingTasksRow{}
+	for rows.Next() {
+		var i MovingTasksRow
+		if err := rows.Scan(
+			&i.FlowID,
+			&i.Task,
+			&i.Epoch,
+			&i.MovingTo,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -331,6 +506,43 @@ func (q *Queries) OwnedTasks(ctx context.Context, arg OwnedTasksParams) ([]Owned
 			&i.Confirmed,
 			&i.Forgotten,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const peers = `-- name: Peers :many
+SELECT w.id, (w.held + (SELECT count(*) FROM tasks t WHERE t.moving_to = w.id AND t.moving_to <> ''))::bigint AS load,
+       (w.started_at <= now() - interval '2 s')::boolean AS settled
+FROM workers w
+WHERE w.expires_at > now() AND w.taking_at > now() - interval '5 s'
+ORDER BY load, w.id
+`
+
+type PeersRow struct {
+	ID      string
+	Load    int64
+	Settled bool
+}
+
+// Who takes tasks, the least loaded first, with what is on its way to them. held lags behind: what was released
+// since the last renewal is still in it. A worker is settled when it has lived for a while, so that one that dies
+// again and again is given nothing.
+func (q *Queries) Peers(ctx context.Context) ([]PeersRow, error) {
+	rows, err := q.db.Query(ctx, peers)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PeersRow{}
+	for rows.Next() {
+		var i PeersRow
+		if err := rows.Scan(&i.ID, &i.Load, &i.Settled); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -428,17 +640,18 @@ func (q *Queries) RemoveIdleWorker(ctx context.Context, worker string) error {
 }
 
 const renewWorker = `-- name: RenewWorker :execrows
-UPDATE workers SET expires_at = greatest(expires_at, now() + $1::interval)
-WHERE id = $2 AND expires_at > clock_timestamp()
+UPDATE workers SET expires_at = greatest(expires_at, now() + $1::interval), held = $2
+WHERE id = $3 AND expires_at > clock_timestamp()
 `
 
 type RenewWorkerParams struct {
 	Ttl    time.Duration
+	Held   int32
 	Worker string
 }
 
 func (q *Queries) RenewWorker(ctx context.Context, arg RenewWorkerParams) (int64, error) {
-	result, err := q.db.Exec(ctx, renewWorker, arg.Ttl, arg.Worker)
+	result, err := q.db.Exec(ctx, renewWorker, arg.Ttl, arg.Held, arg.Worker)
 	if err != nil {
 		return 0, err
 	}
@@ -520,7 +733,7 @@ func (q *Queries) SetTaskLayouts(ctx context.Context, arg SetTaskLayoutsParams) 
 }
 
 const setTasksRunnable = `-- name: SetTasksRunnable :exec
-UPDATE tasks t SET runnable = f.enabled AND t.task < f.tasks_max, changed_at = now()
+UPDATE tasks t SET runnable = f.enabled AND t.task < f.tasks_max, changed_at = now(), moving_to = ''
 FROM flows f
 WHERE f.id = $1 AND t.flow_id = f.id
   AND t.runnable <> (f.enabled AND t.task < f.tasks_max)
@@ -529,6 +742,49 @@ WHERE f.id = $1 AND t.flow_id = f.id
 func (q *Queries) SetTasksRunnable(ctx context.Context, flowID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, setTasksRunnable, flowID)
 	return err
+}
+
+const spreadTarget = `-- name: SpreadTarget :many
+WITH several AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.owner = $1 AND t.owner <> '' AND t.runnable AND t.moving_to = ''
+    GROUP BY t.flow_id HAVING count(*) >= 2
+), holders AS (
+    SELECT t.flow_id, CASE WHEN t.moving_to <> '' THEN t.moving_to ELSE t.owner END AS id, count(*) AS n FROM tasks t
+    WHERE t.flow_id IN (SELECT several.flow_id FROM several) AND t.runnable
+    GROUP BY 1, 2
+)
+SELECT w.id FROM workers w CROSS JOIN several s
+LEFT JOIN holders h ON h.flow_id = s.flow_id AND h.id = w.id
+WHERE w.id <> $1 AND w.id = ANY ($2::text[]) AND COALESCE(h.n, 0) + 2 <= s.n
+ORDER BY w.held, s.n - COALESCE(h.n, 0) DESC, w.id
+LIMIT 1
+`
+
+type SpreadTargetParams struct {
+	Worker  string
+	Settled []string
+}
+
+// A settled worker that has at least two fewer of some flow than the worker, the least loaded first.
+func (q *Queries) SpreadTarget(ctx context.Context, arg SpreadTargetParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, spreadTarget, arg.Worker, arg.Settled)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const spreadTasks = `-- name: SpreadTasks :exec
@@ -542,6 +798,15 @@ ON CONFLICT (flow_id, task) DO NOTHING
 // runnable and go as soon as nobody holds them.
 func (q *Queries) SpreadTasks(ctx context.Context, flowID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, spreadTasks, flowID)
+	return err
+}
+
+const stayTasks = `-- name: StayTasks :exec
+UPDATE tasks t SET moving_to = '' WHERE t.owner = $1 AND t.moving_to <> ''
+`
+
+func (q *Queries) StayTasks(ctx context.Context, worker string) error {
+	_, err := q.db.Exec(ctx, stayTasks, worker)
 	return err
 }
 

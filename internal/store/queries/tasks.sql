@@ -12,7 +12,7 @@ ON CONFLICT (flow_id, task) DO NOTHING;
 SELECT task FROM tasks WHERE flow_id = @flow_id ORDER BY task FOR UPDATE;
 
 -- name: SetTasksRunnable :exec
-UPDATE tasks t SET runnable = f.enabled AND t.task < f.tasks_max, changed_at = now()
+UPDATE tasks t SET runnable = f.enabled AND t.task < f.tasks_max, changed_at = now(), moving_to = ''
 FROM flows f
 WHERE f.id = @flow_id AND t.flow_id = f.id
   AND t.runnable <> (f.enabled AND t.task < f.tasks_max);
@@ -33,8 +33,11 @@ WHERE t.flow_id = @flow_id
 ORDER BY t.task;
 
 -- name: BeatWorker :exec
-INSERT INTO workers (id, expires_at) VALUES (@worker, now() + @ttl::interval)
-ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at);
+INSERT INTO workers (id, expires_at, taking_at) VALUES (@worker, now() + @ttl::interval, now())
+ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at), taking_at = now();
+
+-- name: LeaveWorker :exec
+UPDATE workers SET taking_at = '-infinity' WHERE id = @worker;
 
 -- name: CountWorkers :one
 SELECT count(*) FROM workers WHERE expires_at > now();
@@ -53,36 +56,135 @@ WITH mine AS (
     SELECT m.flow_id, m.task FROM tasks m WHERE m.owner = ANY (@workers::text[]) AND m.owner <> ''
     ORDER BY m.flow_id, m.task FOR UPDATE
 )
-UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL
+UPDATE tasks t SET owner = '', changed_at = now(), unconfirmed_at = NULL, moving_to = ''
 FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task
 RETURNING t.flow_id;
 
 -- name: AcquireTasks :many
--- One statement: what is free is locked, given and counted up together. The fair share is
--- computed only when something is free, so that idle polling costs one index look-up. A flow with
--- another number of tasks than its holders know waits until the last of them has released.
-WITH mixed AS MATERIALIZED (
+-- One statement: what is free is locked, given and counted up together. All but the first look-up is
+-- computed only when something is free. A flow with another number of tasks than its holders know waits
+-- until the last of them has released.
+--
+-- A task that is on its way to a worker (MarkMove) is that worker's whatever its share, and nobody else's
+-- for 3 s. Of what is left a worker takes its fair share, and for 2 s no more than its fair share of a
+-- flow, so that the flow's tasks spread. Each begins with other tasks (ordinal), so that they do not meet.
+WITH live AS MATERIALIZED (
+    SELECT w.id, row_number() OVER (ORDER BY w.id) AS ordinal FROM workers w
+    WHERE w.expires_at > now() AND (w.taking_at > now() - interval '5 s' OR w.id = @worker)
+), mixed AS MATERIALIZED (
     SELECT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
     WHERE h.owner <> '' AND h.layout <> f.tasks_max
+), free AS MATERIALIZED (
+    (SELECT t.flow_id, t.task, t.changed_at, t.moving_to, true AS meant FROM tasks t
+     WHERE t.runnable AND t.owner = '' AND t.moving_to = @worker AND t.moving_to <> '')
+    UNION ALL
+    (SELECT t.flow_id, t.task, t.changed_at, t.moving_to, false AS meant FROM tasks t
+     WHERE t.runnable AND t.owner = '' AND t.moving_to <> @worker
+       AND (t.moving_to = '' OR t.changed_at <= now() - interval '3 s' OR t.moving_to NOT IN (SELECT live.id FROM live))
+     ORDER BY t.changed_at, t.flow_id, t.task
+     LIMIT greatest(1024, @max_tasks::bigint))
+), own AS (
+    SELECT h.flow_id, count(*) AS n FROM tasks h
+    WHERE h.owner = @worker AND h.owner <> '' AND h.flow_id IN (SELECT free.flow_id FROM free)
+    GROUP BY h.flow_id
+), ranked AS (
+    SELECT free.*, ceil(f.tasks_max::numeric / (SELECT count(*) FROM live)) - COALESCE(own.n, 0) AS flow_share,
+           row_number() OVER (PARTITION BY free.flow_id ORDER BY free.meant DESC,
+               (free.task + (SELECT live.ordinal FROM live WHERE live.id = @worker)) % (SELECT count(*) FROM live), free.task) AS nth
+    FROM free JOIN flows f ON f.id = free.flow_id LEFT JOIN own ON own.flow_id = free.flow_id
+    WHERE free.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
+), wanted AS MATERIALIZED (
+    SELECT r.flow_id, r.task, r.changed_at, r.moving_to, r.meant, r.nth FROM ranked r
+    WHERE r.meant OR r.nth <= r.flow_share OR r.changed_at <= now() - interval '2 s'
 ), pick AS (
     SELECT t.flow_id, t.task FROM tasks t
-    WHERE t.runnable AND t.owner = '' AND t.flow_id NOT IN (SELECT mixed.flow_id FROM mixed)
-    ORDER BY t.changed_at, t.flow_id, t.task
+    JOIN wanted w ON w.flow_id = t.flow_id AND w.task = t.task AND w.moving_to = t.moving_to
+    WHERE t.runnable AND t.owner = ''
+    ORDER BY w.meant DESC, w.changed_at, w.flow_id, w.nth
     LIMIT CASE
-        WHEN NOT EXISTS (SELECT 1 FROM tasks f WHERE f.runnable AND f.owner = '') THEN 0
-        ELSE greatest(0, least(@max_tasks::bigint,
-            CASE WHEN (SELECT count(*) FROM workers w WHERE w.expires_at > now() AND w.id <> @worker) = 0
+        WHEN NOT EXISTS (SELECT 1 FROM wanted) THEN 0
+        ELSE least(@max_tasks::bigint, greatest((SELECT count(*) FROM wanted WHERE wanted.meant),
+            CASE WHEN (SELECT count(*) FROM live) = 1
                  THEN @max_tasks::bigint
-                 ELSE (SELECT ceil(count(*)::numeric
-                              / (SELECT count(*) FROM workers w WHERE w.expires_at > now()))::bigint
-                       FROM tasks r WHERE r.runnable)
+                 ELSE (SELECT ceil(count(*)::numeric / (SELECT count(*) FROM live))::bigint FROM tasks r WHERE r.runnable)
                       - (SELECT count(*) FROM tasks h WHERE h.owner = @worker AND h.owner <> '' AND h.runnable)
+                      - (SELECT count(*) FROM tasks c
+                         WHERE c.moving_to = @worker AND c.moving_to <> '' AND c.owner <> '' AND c.runnable)
             END))
     END
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE tasks t SET owner = @worker, epoch = t.epoch + 1, changed_at = now(), unconfirmed_at = now()
+UPDATE tasks t SET owner = @worker, epoch = t.epoch + 1, changed_at = now(), unconfirmed_at = now(), moving_to = ''
 FROM pick WHERE t.flow_id = pick.flow_id AND t.task = pick.task
+RETURNING t.flow_id, t.task, t.epoch;
+
+-- name: AddHeld :exec
+UPDATE workers SET held = held + @added WHERE id = @worker;
+
+-- name: Peers :many
+-- Who takes tasks, the least loaded first, with what is on its way to them. held lags behind: what was released
+-- since the last renewal is still in it. A worker is settled when it has lived for a while, so that one that dies
+-- again and again is given nothing.
+SELECT w.id, (w.held + (SELECT count(*) FROM tasks t WHERE t.moving_to = w.id AND t.moving_to <> ''))::bigint AS load,
+       (w.started_at <= now() - interval '2 s')::boolean AS settled
+FROM workers w
+WHERE w.expires_at > now() AND w.taking_at > now() - interval '5 s'
+ORDER BY load, w.id;
+
+-- name: MovingTasks :many
+SELECT t.flow_id, t.task, t.epoch, t.moving_to FROM tasks t
+WHERE t.owner = @worker AND t.moving_to <> ''
+ORDER BY t.flow_id, t.task;
+
+-- name: StayTasks :exec
+UPDATE tasks t SET moving_to = '' WHERE t.owner = @worker AND t.moving_to <> '';
+
+-- name: SpreadTarget :many
+-- A settled worker that has at least two fewer of some flow than the worker, the least loaded first.
+WITH several AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.owner = @worker AND t.owner <> '' AND t.runnable AND t.moving_to = ''
+    GROUP BY t.flow_id HAVING count(*) >= 2
+), holders AS (
+    SELECT t.flow_id, CASE WHEN t.moving_to <> '' THEN t.moving_to ELSE t.owner END AS id, count(*) AS n FROM tasks t
+    WHERE t.flow_id IN (SELECT several.flow_id FROM several) AND t.runnable
+    GROUP BY 1, 2
+)
+SELECT w.id FROM workers w CROSS JOIN several s
+LEFT JOIN holders h ON h.flow_id = s.flow_id AND h.id = w.id
+WHERE w.id <> @worker AND w.id = ANY (@settled::text[]) AND COALESCE(h.n, 0) + 2 <= s.n
+ORDER BY w.held, s.n - COALESCE(h.n, 0) DESC, w.id
+LIMIT 1;
+
+-- name: LockPeer :many
+-- One at a time decides to give a worker something; who finds it locked looks again later.
+SELECT w.id FROM workers w
+WHERE w.id = @peer AND w.expires_at > now() AND w.taking_at > now() - interval '5 s'
+FOR UPDATE SKIP LOCKED;
+
+-- name: MarkMove :many
+-- The loads are counted now that the peer is locked, what is on its way included. Two loads or two numbers of a
+-- flow's tasks that differ by one are equal. For the sake of the loads only tasks of flows of which the peer has
+-- fewer go, so that the tasks of a flow never come together again: that keeps moves from undoing one another.
+WITH mine AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.runnable AND ((t.owner = @worker AND t.moving_to = '') OR t.moving_to = @worker)
+    GROUP BY t.flow_id
+), theirs AS (
+    SELECT t.flow_id, count(*) AS n FROM tasks t
+    WHERE t.runnable AND ((t.owner = @peer AND t.moving_to = '') OR t.moving_to = @peer)
+    GROUP BY t.flow_id
+), pick AS (
+    SELECT t.flow_id, t.task FROM tasks t JOIN mine m ON m.flow_id = t.flow_id LEFT JOIN theirs h ON h.flow_id = t.flow_id
+    WHERE t.owner = @worker AND t.owner <> '' AND t.runnable AND t.moving_to = ''
+      AND (m.n >= COALESCE(h.n, 0) + 2
+           OR (m.n > COALESCE(h.n, 0)
+               AND (SELECT COALESCE(sum(mine.n), 0) FROM mine) >= (SELECT COALESCE(sum(theirs.n), 0) FROM theirs) + 2))
+    ORDER BY m.n - COALESCE(h.n, 0) DESC, t.changed_at, t.flow_id, t.task
+    LIMIT 1
+)
+UPDATE tasks t SET moving_to = @peer
+FROM pick WHERE t.flow_id = pick.flow_id AND t.task = pick.task AND t.owner = @worker
 RETURNING t.flow_id, t.task, t.epoch;
 
 -- name: SetTaskLayouts :exec
@@ -98,7 +200,7 @@ SELECT DISTINCT h.flow_id FROM tasks h JOIN flows f ON f.id = h.flow_id
 WHERE h.flow_id = ANY (@flow_ids::uuid[]) AND h.owner <> '' AND h.layout <> f.tasks_max;
 
 -- name: RenewWorker :execrows
-UPDATE workers SET expires_at = greatest(expires_at, now() + @ttl::interval)
+UPDATE workers SET expires_at = greatest(expires_at, now() + @ttl::interval), held = @held
 WHERE id = @worker AND expires_at > clock_timestamp();
 
 -- name: OwnedTasks :many

@@ -1,0 +1,198 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mirrorflow/mirrorflow/internal/flows"
+	"github.com/mirrorflow/mirrorflow/internal/test/wait"
+)
+
+// setMove decides what MoveTask answers.
+func (s *script) setMove(key flows.LeaseKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.move = &key
+}
+
+func (s *script) setOthers(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others = n
+}
+
+func TestATaskThatMovesIsDrainedAndReleasedAndTheOthersGoOn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		b.store.setOthers(1)
+		first, second := b.lease(nil), b.lease(nil)
+		b.start()
+		engines := map[string]*fakeEngine{}
+		for n := range 2 {
+			e := b.engine(n)
+			engines[e.cfg.Identity.FlowID] = e
+		}
+		pass(3 * time.Second)
+		require.False(t, engines[first.FlowID.String()].wasDrained())
+		b.store.setMove(first)
+		pass(1100 * time.Millisecond)
+		require.True(t, engines[first.FlowID.String()].wasDrained())
+		_, cause := engines[first.FlowID.String()].end()
+		require.NoError(t, cause, "cleanly")
+		require.False(t, b.store.holds(first))
+		require.False(t, engines[second.FlowID.String()].wasDrained())
+		require.True(t, b.store.holds(second))
+		require.Equal(t, flows.StateStarting, b.store.lastReport(first).State, "it goes on elsewhere")
+
+		since := time.Now()
+		pass(5 * time.Second)
+		require.Zero(t, b.store.count("move", since), "the last one stays")
+		require.Equal(t, 2, b.made())
+	})
+}
+
+func TestOneTaskMovesAtATimeWithAPauseAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		b.store.setOthers(1)
+		b.make = func(e *fakeEngine) error { e.obeys = false; return nil } // drains last until they are cut off
+		first := b.lease(nil)
+		b.lease(nil)
+		b.lease(nil)
+		b.start()
+		pass(100 * time.Millisecond)
+		b.store.setMove(first)
+		signal(b.s.acquireNow)
+		synctest.Wait()
+		since := time.Now().Add(time.Millisecond)
+		pass(5*time.Second + drainGrace - 200*time.Millisecond)
+		require.Zero(t, b.store.count("move", since), "while one is on its way nobody asks for another")
+		pass(200 * time.Millisecond)
+		require.False(t, b.store.holds(first))
+		released := time.Now()
+		pass(movePause - 100*time.Millisecond)
+		require.Zero(t, b.store.count("move", released))
+		pass(time.Second)
+		require.Positive(t, b.store.count("move", released))
+	})
+}
+
+func TestNobodyAsksForMovesThatCannotBe(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		key := b.lease(nil)
+		b.lease(nil)
+		b.start()
+		began := time.Now()
+		pass(5 * time.Second)
+		require.Zero(t, b.store.count("move", began), "a worker alone")
+		b.store.setOthers(1)
+		pass(5 * time.Second)
+		require.Positive(t, b.store.count("move", began))
+		require.Zero(t, b.store.count("move several", began))
+
+		// Two tasks of one flow may have to part, whatever the loads are.
+		b.store.change(key.FlowID, func(s *flows.FlowSpec) { s.Flow.TasksMax = 2; s.Flow.Revision++ })
+		pass(3 * time.Second) // the old number's task is drained
+		b.store.mu.Lock()
+		for n := range 2 {
+			b.store.free = append(b.store.free, flows.TaskLease{LeaseKey: flows.LeaseKey{FlowID: key.FlowID, Task: n, Epoch: 2}, Spec: b.store.specs[key.FlowID]})
+		}
+		b.store.mu.Unlock()
+		pass(3 * time.Second)
+		require.Positive(t, b.store.count("move several", began))
+	})
+}
+
+func TestAWorkerThatStopsSaysSoBeforeItsTasksDrain(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		b.lease(nil)
+		b.start()
+		b.engine(0)
+		b.shutdown()
+		leave, release := b.store.index("leave"), b.store.index("release")
+		require.GreaterOrEqual(t, leave, 0)
+		require.Less(t, leave, release)
+	})
+}
+
+// requireOneAtATime wants no two engines of a task to have run at the same time, and all that ended to have ended cleanly.
+func (f *fleet) requireOneAtATime(id flows.Flow) (runs int) {
+	f.t.Helper()
+	of := map[int][]*watchedRun{}
+	for _, r := range f.runsOf(id.ID) {
+		of[r.cfg.Identity.Task] = append(of[r.cfg.Identity.Task], r)
+		runs++
+	}
+	for task, rs := range of {
+		for i, r := range rs[:len(rs)-1] {
+			ended, cause := r.end()
+			require.False(f.t, ended.IsZero(), "run %d of task %d goes on beside the next", i, task)
+			require.NoError(f.t, cause)
+			require.False(f.t, rs[i+1].began.Before(ended), "task %d", task)
+			require.Less(f.t, r.cfg.Identity.LeaseEpoch, rs[i+1].cfg.Identity.LeaseEpoch)
+		}
+	}
+	return runs
+}
+
+// waitShares waits until each worker runs as many tasks as wanted, of all flows together.
+func (f *fleet) waitShares(within time.Duration, all []flows.Flow, want map[string]int) {
+	f.t.Helper()
+	wait.For(f.t, within, fmt.Sprint("shares ", want), func() error {
+		got := map[string]int{}
+		for _, flow := range all {
+			for _, r := range f.runsOf(flow.ID) {
+				if ended, _ := r.end(); ended.IsZero() {
+					got[r.worker]++
+				}
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return errors.New(fmt.Sprint("they are ", got))
+		}
+		return nil
+	})
+}
+
+func TestAWorkerThatJoinsTakesItsShareOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.join("a")
+	_, _, in := f.pair()
+	in.TasksMax = 3
+	three := f.create(in, "orders")
+	in.TasksMax = 1
+	all := []flows.Flow{three}
+	for n := range 3 {
+		all = append(all, f.create(in, fmt.Sprint("stock", n)))
+	}
+	f.waitShares(10*time.Second, all, map[string]int{"a": 6})
+	f.join("b")
+	f.waitShares(20*time.Second, all, map[string]int{"a": 3, "b": 3})
+	c := f.join("c")
+	f.waitShares(20*time.Second, all, map[string]int{"a": 2, "b": 2, "c": 2})
+	on := map[string]int{}
+	for _, r := range f.runsOf(three.ID) {
+		if ended, _ := r.end(); ended.IsZero() {
+			on[r.worker]++
+		}
+	}
+	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, on, "a flow's tasks are on different workers")
+	runs := 0
+	for _, flow := range all {
+		runs += f.requireOneAtATime(flow)
+	}
+	require.LessOrEqual(t, runs, 6+3+2+2, "three moved to b, two to c, and at most one in exchange for another")
+
+	// One that goes leaves its tasks to the others, once each.
+	c.stop()
+	f.waitShares(10*time.Second, all, map[string]int{"a": 3, "b": 3})
+	after := 0
+	for _, flow := range all {
+		after += f.requireOneAtATime(flow)
+	}
+	require.Equal(t, runs+2, after)
+}
