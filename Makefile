@@ -48,7 +48,7 @@ RACE_PACKAGES := ./internal/worker/... ./internal/engine/... ./internal/kafka/..
 fuzz: ## Run each fuzz target for FUZZTIME (default 10s)
 	@for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' internal | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/^func //' | sort -u); do \
-	    echo "fuzz $$pkg $$f"; go test ./$$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-10s}; \
+	    echo "fuzz $$pkg $$f"; go test ./$$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-10s} -fuzzminimizetime 10x; \
 	  done; done
 
 .PHONY: bench bench-all bench-quick bench-report

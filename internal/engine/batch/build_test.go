@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -357,12 +356,20 @@ func FuzzBuilder(f *testing.F) {
 		}
 		const limit = 1 << 16
 		w := batch.NewBuilder(c)
-		w.Reset(batch.Options{MaxDecompressed: limit, MaxBatchBytes: 1000})
-		if w.Add(parsed) != nil {
+		var out []byte
+		var built []batch.Built
+		var refused error
+		got := allocated(func() {
+			w.Reset(batch.Options{MaxDecompressed: limit, MaxBatchBytes: 1000})
+			if refused = w.Add(parsed); refused == nil {
+				out, built, err = w.Build(nil)
+			}
+		})
+		require.LessOrEqual(t, got, int64(codecSlack+64*(limit+len(payload))))
+		if refused != nil {
 			require.Zero(t, w.Records())
 			return
 		}
-		out, built, err := w.Build(nil)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(out), 100*(limit+len(payload)))
 		for _, x := range built {
@@ -414,15 +421,13 @@ func TestHostileBatchesAllocateLittleMoreThanTheLimit(t *testing.T) {
 		}
 		b := spec{codec: 4, records: rs}.make(t)
 		c := codecs(t)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		w := batch.NewBuilder(c)
-		w.Reset(batch.Options{MaxDecompressed: limit, MaxBatchBytes: 10_000})
-		if w.Add(b) == nil {
-			_, _, _ = w.Build(nil)
-		}
-		runtime.ReadMemStats(&after)
-		got := int64(after.TotalAlloc - before.TotalAlloc)
+		got := allocated(func() {
+			w := batch.NewBuilder(c)
+			w.Reset(batch.Options{MaxDecompressed: limit, MaxBatchBytes: 10_000})
+			if w.Add(b) == nil {
+				_, _, _ = w.Build(nil)
+			}
+		})
 		require.LessOrEqual(t, got, int64(64*limit), "%d records in %d bytes", n, len(b))
 	}
 }

@@ -48,7 +48,7 @@ func checkBody(body []byte) bool {
 		return false
 	}
 	headers, n := binary.Varint(body)
-	if n <= 0 || headers < 0 || headers > int64(len(body)) {
+	if n <= 0 || n > binary.MaxVarintLen32 || headers < 0 || headers > int64(len(body)) {
 		return false
 	}
 	body = body[n:]

@@ -44,3 +44,25 @@ func TestAnOldMessageThatWouldFillTheMemoryIsRefused(t *testing.T) {
 	got.drop()
 	require.Zero(t, pool.InUse())
 }
+
+// FuzzUnpackMemory unpacks an answer of batches and old messages, among them some whose checksum is right: memory follows
+// what they really hold, which is at most 40,000 times their size, and is bounded.
+func FuzzUnpackMemory(f *testing.F) {
+	for n := range int8(5) {
+		f.Add(encoded(f, samples(n), identity{}), true)
+	}
+	m := old{magic: 1, ts: 5, key: []byte("k"), value: []byte("v")}
+	f.Add(m.encode(), false)
+	f.Add(append(m.encode(), encoded(f, samples(3), identity{})...), false)
+	u, pool := unpackers(f)
+	f.Fuzz(func(t *testing.T, b []byte, repair bool) {
+		if repair && len(b) > batch.HeaderLen && b[16] == 2 {
+			b = change(b, func([]byte) {})
+		}
+		var out *unpacked
+		n := allocated(func() { out, _ = u.all(0, unlimited(), nil, b, b) })
+		out.drop()
+		require.Zero(t, pool.InUse())
+		require.LessOrEqual(t, n, int64(32<<20+6*min(batch.DefaultMaxDecompressed, 40_000*len(b))))
+	})
+}
