@@ -1,12 +1,14 @@
 package hub
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
@@ -28,15 +30,39 @@ type shared struct {
 	hub     *Hub
 	cluster kafka.Cluster
 	client  *kgo.Client
+	links   links
+	health  health
+	ctx     context.Context //nolint:containedctx // the cluster's life: its loops begin when they are needed
+	end     context.CancelFunc
+	group   sync.WaitGroup // of the loops
 
 	members int         // guarded by the hub's lock
 	linger  *time.Timer // guarded by the hub's lock; nil: somebody is a member, or it was closed
+
+	fetching sync.Mutex // guards the fetchers and what they hold
+	fetchers map[fetcherKey]*fetcher
+	closed   bool
 }
 
 func newShared(h *Hub, cluster kafka.Cluster) (*shared, error) {
+	if cluster.Key != "" {
+		cluster.MayWrite = nil // one member's right is not another's
+	}
 	cluster.MayWrite = both(cluster.MayWrite, h.cfg.MayWrite)
-	s := &shared{hub: h, cluster: cluster}
-	opts, err := cluster.Options(s.clientID(), h.cfg.Logger)
+	s := &shared{
+		hub: h, cluster: cluster, fetchers: map[fetcherKey]*fetcher{},
+		health: health{
+			after: h.cfg.UnreachableAfter, wake: make(chan struct{}, 1), waiting: map[uint64]time.Time{}, watchers: map[uint64]func(error){},
+		},
+	}
+	var metrics kgo.Hook
+	if cluster.Metrics != nil {
+		metrics = cluster.Metrics.Hook(cluster.Side)
+	}
+	s.links = links{all: map[linkKey]*link{}, addresses: map[int32]string{}, cfg: wire.Config{
+		Cluster: cluster, ClientID: s.clientID(), Pool: h.budget.pool, Silence: requestTimeout, Hook: hook{&s.health, metrics},
+	}}
+	opts, err := cluster.Options(s.clientID(), h.cfg.Logger, &s.health)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +73,8 @@ func newShared(h *Hub, cluster kafka.Cluster) (*shared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client %s: %w", s.clientID(), err)
 	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.group.Go(func() { s.watch(s.ctx) })
 	return s, nil
 }
 
@@ -71,5 +99,14 @@ func (s *shared) Client() *kgo.Client { return s.client }
 // Leave ends the caller's part; further calls do nothing. After it, the cluster must not be used through this value.
 func (c *Cluster) Leave() { c.left.Do(func() { c.hub.leave(c.shared) }) }
 
-// close ends the connections. Nobody is a member any more, or the hub was closed.
-func (s *shared) close() { s.client.Close() }
+// close ends the connections, and returns when nothing of the cluster runs any more. Nobody is a member, or the hub was
+// closed.
+func (s *shared) close() {
+	s.fetching.Lock()
+	s.closed = true
+	s.fetching.Unlock()
+	s.end()
+	s.client.Close()
+	s.links.close()
+	s.group.Wait()
+}

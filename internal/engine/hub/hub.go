@@ -16,8 +16,15 @@ type Config struct {
 	// Linger is how long the connections to a cluster stay when the last task has left it, so that a task which starts
 	// again finds them; default 30 s, negative: not at all. Clusters without a key never stay.
 	Linger time.Duration
-	// MayWrite is asked before each write to a connection, as kafka.Cluster.MayWrite is, and in addition to that. Default:
-	// always.
+	// MaxBytesInFlight is the budget of bytes read from all clusters and not given back, in buffers; default 32 MiB.
+	MaxBytesInFlight int64
+	// Rack is where the process runs: where a broker names a replica in the same rack, that one is read (KIP-392). Default:
+	// leaders are read.
+	Rack string
+	// UnreachableAfter is how long a cluster must fail without any success before Cluster.Watch tells; default 2 s.
+	UnreachableAfter time.Duration
+	// MayWrite is asked before each write to a connection, as kafka.Cluster.MayWrite is; of clusters without a key, that one
+	// is asked as well. Default: always.
 	MayWrite func() bool
 	Logger   *slog.Logger // default: discard
 }
@@ -29,6 +36,12 @@ func (c *Config) setDefaults() {
 	if c.Linger == 0 {
 		c.Linger = 30 * time.Second
 	}
+	if c.MaxBytesInFlight <= 0 {
+		c.MaxBytesInFlight = 32 << 20
+	}
+	if c.UnreachableAfter <= 0 {
+		c.UnreachableAfter = 2 * time.Second
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -39,7 +52,8 @@ var ErrClosed = errors.New("hub: closed")
 
 // Hub is what the tasks of a process share. Safe for concurrent use.
 type Hub struct {
-	cfg Config
+	cfg    Config
+	budget *budget
 
 	mu     sync.Mutex
 	shared map[identity]*shared // those with a key
@@ -53,11 +67,12 @@ type identity struct{ side, key string }
 // New makes a hub; nothing is dialled. The caller closes it when no task runs any more.
 func New(cfg Config) *Hub {
 	cfg.setDefaults()
-	return &Hub{cfg: cfg, shared: map[identity]*shared{}, all: map[*shared]struct{}{}}
+	return &Hub{cfg: cfg, budget: newBudget(cfg.MaxBytesInFlight), shared: map[identity]*shared{}, all: map[*shared]struct{}{}}
 }
 
 // Join makes the caller one of those who work with a cluster, under cluster.Side; nothing is dialled. Clusters with the
-// same side and the same non-empty kafka.Cluster.Key are one, as the first to join described it. The caller ends its part
+// same side and the same non-empty kafka.Cluster.Key are one, as the first to join described it, but for its MayWrite: the
+// hub's counts for all. The caller ends its part
 // with Leave. Errors: a *kafka.Problem about the cluster's settings, or ErrClosed.
 func (h *Hub) Join(cluster kafka.Cluster) (*Cluster, error) {
 	h.mu.Lock()
@@ -128,6 +143,16 @@ func (h *Hub) forget(s *shared) {
 	delete(h.all, s)
 	if id := (identity{s.cluster.Side, s.cluster.Key}); h.shared[id] == s {
 		delete(h.shared, id)
+	}
+}
+
+// Abort resets the connections on which records are written, so that brokers drop what they have not read yet: the process
+// may not write any more. Others, and those opened later, are for Config.MayWrite to stop.
+func (h *Hub) Abort() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.all {
+		s.links.abort()
 	}
 }
 

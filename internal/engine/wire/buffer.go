@@ -16,8 +16,9 @@ const (
 // Pool keeps buffers for answers. It is bounded in what it keeps, not in what it gives: whoever asks decides how much may
 // be in flight. Safe for concurrent use.
 type Pool struct {
-	maxIdle int64
-	inUse   atomic.Int64
+	maxIdle  int64
+	inUse    atomic.Int64
+	released func() // nil: nobody
 
 	mu   sync.Mutex
 	idle int64
@@ -28,6 +29,10 @@ type Pool struct {
 
 // NewPool makes a pool that keeps at most maxIdle bytes that nobody uses.
 func NewPool(maxIdle int64) *Pool { return &Pool{maxIdle: maxIdle} }
+
+// OnRelease has f called whenever a buffer has come back, by whoever released it: f must be quick and must not block. To be
+// called before the first Get.
+func (p *Pool) OnRelease(f func()) { p.released = f }
 
 // InUse is the number of bytes in buffers that were given out and not released.
 func (p *Pool) InUse() int64 { return p.inUse.Load() }
@@ -123,6 +128,13 @@ func (b *Buffer) Release() {
 	p := b.pool
 	size := int64(cap(b.b))
 	p.inUse.Add(-size)
+	p.keep(b, size)
+	if p.released != nil {
+		p.released()
+	}
+}
+
+func (p *Pool) keep(b *Buffer, size int64) {
 	class, _ := classOf(cap(b.b))
 	p.mu.Lock()
 	defer p.mu.Unlock()
