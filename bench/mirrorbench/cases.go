@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/mirrorflow/mirrorflow/bench/internal/dataset"
 	"github.com/mirrorflow/mirrorflow/bench/internal/results"
@@ -83,9 +84,41 @@ func dataCases() []benchCase {
 	return out
 }
 
-// allCases are all cases, those of make bench's data first.
+// allCases are all cases, the data cases first.
 func allCases() []benchCase {
-	return dataCases()
+	return append(dataCases(),
+		benchCase{
+			"latency-1k", "1,000 records of 1 KiB a second, 16 partitions: time from the intended sending to the reading at the target",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.latencyCase(ctx, r, 1000) },
+		},
+		benchCase{
+			"latency-10k", "10,000 records of 1 KiB a second, 16 partitions: time from the intended sending to the reading at the target",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.latencyCase(ctx, r, 10_000) },
+		},
+		benchCase{
+			"idle-1000", "100 topics of 10 partitions, without traffic",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.idleCase(ctx, r, 100) },
+		},
+		benchCase{
+			"idle-2000", "200 topics of 10 partitions, without traffic",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.idleCase(ctx, r, 200) },
+		},
+		benchCase{
+			"flows-200", "200 flows without traffic over two pairs of clusters in one worker",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.flowsCase(ctx, r, 200) },
+		},
+		benchCase{"start", "from the start of the process, a POST, and a new topic, to the first record on the target", startCase},
+		benchCase{
+			"wan-fresh", "one partition, 1 KiB lz4, batches of at most 16 KiB, over a line of 0, 20 and 80 ms to the target",
+			func(ctx context.Context, b *bench, r *results.Result) error { return b.wanCase(ctx, r, 0) },
+		},
+		benchCase{
+			"wan-old", "the same with records that are 30 days old",
+			func(ctx context.Context, b *bench, r *results.Result) error {
+				return b.wanCase(ctx, r, 30*24*time.Hour)
+			},
+		},
+	)
 }
 
 func caseNames() []string {

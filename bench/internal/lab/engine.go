@@ -18,8 +18,21 @@ import (
 type Task struct {
 	Source, Target string   // bootstrap servers
 	Topics         []string // names; every one of them and nothing else
+	Pattern        string   // instead of names, a pattern of topics, some of which may come later
 	Codec          dataset.Codec
 	Partitions     int32 // of all topics
+}
+
+// patterns are what the mirror is told to copy.
+func (t Task) patterns() []string {
+	if t.Pattern != "" {
+		return []string{t.Pattern}
+	}
+	out := make([]string, len(t.Topics))
+	for i, name := range t.Topics {
+		out[i] = strings.ReplaceAll(name, ".", `\.`)
+	}
+	return out
 }
 
 // Engine is a contestant.

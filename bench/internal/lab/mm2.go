@@ -31,16 +31,12 @@ func (e *mm2) Name() string {
 // (ACLs). Tuned, it follows the best published advice; see bench/README.md.
 func mm2Properties(task Task, source, target string, tuned bool) map[string]string {
 	flow := source + "->" + target
-	topics := make([]string, len(task.Topics))
-	for i, t := range task.Topics {
-		topics[i] = strings.ReplaceAll(t, ".", `\.`)
-	}
 	p := map[string]string{
 		"clusters":                              source + ", " + target,
 		source + ".bootstrap.servers":           task.Source,
 		target + ".bootstrap.servers":           task.Target,
 		flow + ".enabled":                       "true",
-		flow + ".topics":                        strings.Join(topics, ", "),
+		flow + ".topics":                        strings.Join(task.patterns(), ", "),
 		target + "->" + source + ".enabled":     "false",
 		"sync.group.offsets.enabled":            "true",
 		"sync.topic.acls.enabled":               "false",
@@ -55,7 +51,7 @@ func mm2Properties(task Task, source, target string, tuned bool) map[string]stri
 	if !tuned {
 		return p
 	}
-	p["tasks.max"] = strconv.Itoa(int(min(max(task.Partitions*int32(len(task.Topics)), 1), 8)))
+	p["tasks.max"] = strconv.Itoa(int(min(max(task.Partitions*int32(max(len(task.Topics), 1)), 1), 8)))
 	producer := map[string]string{
 		"batch.size": "1048576", "linger.ms": "20", "compression.type": string(task.Codec),
 		"max.in.flight.requests.per.connection": "5", "enable.idempotence": "true",

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 // ours is a mirrorflow worker. The API and Postgres run beside it and are not measured.
@@ -20,18 +19,16 @@ type ours struct {
 func (e *ours) Name() string { return e.name }
 
 func (e *ours) Prepare(ctx context.Context, task Task) (Prepared, error) {
-	p := &PreparedOurs{lab: e.lab, name: e.name, dataPath: e.dataPath, number: e.lab.next()}
+	p, err := e.lab.Worker(e.name)
+	if err != nil {
+		return nil, err
+	}
 	pair, err := e.lab.Pair(ctx, task.Source, task.Target)
 	if err != nil {
 		return nil, err
 	}
 	p.pair = pair
-	flow, err := pair.Flow(ctx, task.Topics)
-	if err != nil {
-		return nil, err
-	}
-	p.flows = append(p.flows, flow)
-	return p, nil
+	return p, p.AddFlow(ctx, pair, task)
 }
 
 // PreparedOurs is a worker that may be started, and its flows.
@@ -43,6 +40,19 @@ type PreparedOurs struct {
 	starts   int
 	pair     Pair
 	flows    []string
+}
+
+// Worker returns a worker of the contestant ours or ours-records, without flows.
+func (l *Lab) Worker(engine string) (*PreparedOurs, error) {
+	e, err := l.Engine(engine)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := e.(*ours)
+	if !ok {
+		return nil, fmt.Errorf("%s is no worker of mirrorflow", engine)
+	}
+	return &PreparedOurs{lab: l, name: o.name, dataPath: o.dataPath, number: l.next()}, nil
 }
 
 // Pair is the pair of clusters that the flow connects.
@@ -58,8 +68,8 @@ func (p *PreparedOurs) Start(context.Context) (*Mirror, error) {
 func (p *PreparedOurs) Remote(topic string) string { return p.pair.Remote(topic) }
 
 // AddFlow makes another flow, which Close deletes.
-func (p *PreparedOurs) AddFlow(ctx context.Context, pair Pair, topics []string) error {
-	id, err := pair.Flow(ctx, topics)
+func (p *PreparedOurs) AddFlow(ctx context.Context, pair Pair, task Task) error {
+	id, err := pair.Flow(ctx, task)
 	if err == nil {
 		p.flows = append(p.flows, id)
 	}
@@ -133,15 +143,11 @@ func (l *Lab) Pair(ctx context.Context, source, target string) (pair Pair, err e
 	return pair, nil
 }
 
-// Flow creates an enabled flow at the defaults, with consumer groups' offsets, and returns its id.
-func (p Pair) Flow(ctx context.Context, topics []string) (string, error) {
-	patterns := make([]string, len(topics))
-	for i, t := range topics {
-		patterns[i] = strings.ReplaceAll(t, ".", `\.`)
-	}
+// Flow creates an enabled flow of the task's topics at the defaults, with consumer groups' offsets, and returns its id.
+func (p Pair) Flow(ctx context.Context, task Task) (string, error) {
 	var made struct{ ID string }
 	err := p.lab.call(ctx, http.MethodPost, "/replications", object{
-		"sourceIntegration": p.source, "targetIntegration": p.target, "topics": patterns, "syncGroupOffsets": true, "enabled": true,
+		"sourceIntegration": p.source, "targetIntegration": p.target, "topics": task.patterns(), "syncGroupOffsets": true, "enabled": true,
 	}, &made)
 	return made.ID, err
 }

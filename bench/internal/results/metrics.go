@@ -25,6 +25,7 @@ const (
 	SourceP99      = "source_p99_ms"            //
 	SourceP999     = "source_p999_ms"           //
 	OverSourceP99  = "p99_over_source_ms"       // P99 − SourceP99
+	LoadCPU        = "load_cpu_percent"         // the mirror at the given rate, of one core
 	IdleCPU        = "idle_cpu_percent"         // of one core
 	IdleBrokers    = "idle_brokers_cpu_percent" // both brokers, of one core
 	Connections    = "connections_per_broker"   // established, to the broker with most
@@ -65,6 +66,7 @@ var Metrics = []Metric{
 	{SourceP99, "at the source directly: p99, ms", true},
 	{SourceP999, "at the source directly: p99.9, ms", true},
 	{OverSourceP99, "p99 above the source's, ms", true},
+	{LoadCPU, "CPU at that rate, % of a core", true},
 	{IdleCPU, "idle CPU, % of a core", true},
 	{IdleBrokers, "brokers' idle CPU, % of a core", true},
 	{RSSMB, "resident memory, MiB", true},

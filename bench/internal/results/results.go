@@ -61,6 +61,8 @@ type Run struct {
 	// Samples are rows of: seconds since the process started, records on the target, processor seconds of the mirror, the
 	// source broker and the target broker.
 	Samples [][5]float64 `json:"samples,omitempty"`
+	// Quantiles are rows of: share of the records, milliseconds at the target, milliseconds at the source.
+	Quantiles [][3]float64 `json:"quantiles,omitempty"`
 }
 
 // samplesKept per run.
@@ -179,4 +181,21 @@ func Load(dir string) (map[string]Result, error) {
 		out[r.Case] = r
 	}
 	return out, nil
+}
+
+// SetLatencies takes sorted milliseconds at the target and, in the same run, at the source.
+func (r *Run) SetLatencies(target, source []float64) {
+	if len(target) == 0 || len(source) == 0 {
+		return
+	}
+	for name, q := range map[string]float64{P50: 0.5, P99: 0.99, P999: 0.999, Max: 1} {
+		r.Metrics[name] = stats.Quantile(target, q)
+	}
+	for name, q := range map[string]float64{SourceP50: 0.5, SourceP99: 0.99, SourceP999: 0.999} {
+		r.Metrics[name] = stats.Quantile(source, q)
+	}
+	r.Metrics[OverSourceP99] = r.Metrics[P99] - r.Metrics[SourceP99]
+	for _, q := range []float64{0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999, 1} {
+		r.Quantiles = append(r.Quantiles, [3]float64{q, round(stats.Quantile(target, q)), round(stats.Quantile(source, q))})
+	}
 }
