@@ -61,6 +61,10 @@ bench-quick: deps bin/mirrorbench ## One case against tuned MirrorMaker 2, in le
 bench-report: bin/mirrorbench ## Make bench/results/README.md anew
 	bin/mirrorbench report
 
+.PHONY: bench-go
+bench-go: $(TOOLS)/benchstat ## Go benchmarks of the data path against the committed baseline; fails only on allocations
+	bench/go.sh
+
 .PHONY: bin/mirrorbench
 bin/mirrorbench: build
 	go build -o $@ ./bench/mirrorbench
@@ -91,6 +95,7 @@ check: ## What CI does: tools, formatting, linters, drift, build, all tests, rac
 	$(MAKE) drift
 	go mod verify
 	$(MAKE) build
+	$(MAKE) bench-go
 	$(MAKE) test
 	$(MAKE) race
 
@@ -118,5 +123,7 @@ $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
 	go build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 $(TOOLS)/gotestsum: tools/go.mod tools/go.sum
 	go build -modfile=tools/go.mod -o $@ gotest.tools/gotestsum
+$(TOOLS)/benchstat: tools/go.mod tools/go.sum
+	go build -modfile=tools/go.mod -o $@ golang.org/x/perf/cmd/benchstat
 $(TOOLS)/gofumpt: tools/go.mod tools/go.sum
 	go build -modfile=tools/go.mod -o $@ mvdan.cc/gofumpt

@@ -79,3 +79,17 @@ func BenchmarkPassThrough(b *testing.B) {
 		})
 	}
 }
+
+func TestAFetchAnswerWithoutAddressesAllocatesNothing(t *testing.T) {
+	var r FetchResponse
+	for version := int16(minFetch); version <= maxFetch; version++ {
+		resp := kmsg.NewPtrFetchResponse()
+		resp.Version = version
+		require.NoError(t, resp.ReadFrom(sampleFetch(version, 16, 1000)))
+		resp.Brokers = nil // they come with errors only
+		body := resp.AppendTo(nil)
+		decode := func() { require.NoError(t, r.Decode(version, body, 16)) }
+		decode()
+		require.Zero(t, testing.AllocsPerRun(100, decode), "version %d", version)
+	}
+}
