@@ -76,6 +76,7 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 		p.mu.Unlock()
 	}
 	t.path.Assign(assign)
+	signal(t.dirty)
 	signal(t.show)
 	return ok
 }

@@ -15,10 +15,13 @@ const (
 	boundsPerSecond = 2000
 	// Of partitions that are read to their end the brokers tell by themselves when that moves. They are asked for in turn
 	// all the same, some each boundsTurn and all of them in a boundsRound: log starts on the source and ends on the target
-	// may move unheard, and a cluster that nobody needs may be away.
-	boundsTurn    = 4 * time.Second
+	// may move unheard.
+	boundsTurn    = 10 * time.Second
 	boundsRound   = time.Minute
 	boundsPerTurn = 8 // at least
+	// A cluster that is away must show within 10 s, though nobody needs it: where refreshes are further apart than this,
+	// the turns are not.
+	boundsProbe = 5 * time.Second
 )
 
 // boundsPause is the time between two looks at the ends of partitions.
@@ -28,27 +31,31 @@ func (t *Task) boundsPause() time.Duration {
 
 // boundsLoop keeps log ends fresh, until ctx ends.
 func (t *Task) boundsLoop(ctx context.Context) {
-	turn := boundsPlan{at: time.Now()}
+	turn := boundsPlan{every: boundsTurn, at: time.Now()}
+	if t.cfg.RefreshTopicsInterval > boundsProbe {
+		turn.every = boundsProbe
+	}
 	for sleep(ctx, t.boundsPause()) {
 		ofSource, ofTarget := turn.due(t.parts.all(), time.Now())
 		source := report.Aside("source offsets", func() (bool, error) { return t.sourceBounds(ctx, ofSource), nil })
 		answered := t.targetEnds(ctx, ofTarget)
 		if ok, _ := source(); !ok || !answered { // it reports by itself; a panic comes through
-			turn.at = turn.at.Add(-boundsTurn) // whether it is over shows at once
+			turn.at = turn.at.Add(-turn.every) // whether it is over shows at once
 		}
 	}
 }
 
 // boundsPlan decides which partitions' ends are asked for.
 type boundsPlan struct {
-	at   time.Time // of the last turn
-	next int
+	every time.Duration
+	at    time.Time // of the last turn
+	next  int
 }
 
 // due answers the partitions whose ends are to be asked for now, on the source and on the target.
 func (b *boundsPlan) due(parts []*partition, now time.Time) (source, target []*partition) {
 	from, n := 0, 0
-	if since := now.Sub(b.at); since >= boundsTurn && len(parts) > 0 {
+	if since := now.Sub(b.at); since >= b.every && len(parts) > 0 {
 		n = min(max(boundsPerTurn, int(int64(len(parts))*int64(since)/int64(boundsRound))+1), len(parts))
 		from = b.next % len(parts)
 		b.at, b.next = now, (from+n)%len(parts)

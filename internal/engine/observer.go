@@ -25,6 +25,7 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 	if !ok {
 		return
 	}
+	signal(o.t.dirty)
 	if first {
 		signal(o.t.show)
 	}
@@ -62,11 +63,15 @@ func (o observer) Passed(tp mirror.TP, next int64) {
 		return
 	}
 	p.mu.Lock()
-	if !p.deciding && next != p.position {
+	moved := !p.deciding && next != p.position
+	if moved {
 		p.position = next
 		p.touch()
 	}
 	p.mu.Unlock()
+	if moved {
+		signal(o.t.dirty)
+	}
 }
 
 // Seen implements mirror.Observer.

@@ -78,14 +78,13 @@ func (t *Task) refresh(ctx context.Context) bool {
 		}
 		return false
 	}
-	var d topics.Discovery
-	if !step(t.source, func(c context.Context) (err error) { d, err = t.topics.Discover(c); return err }) {
+	d, have, ok := t.lookedAhead()
+	if !ok && !step(t.source, func(c context.Context) (err error) { d, err = t.topics.Discover(c); return err }) {
 		return false
 	}
 	t.source.ok("refresh")
 	t.distrust(&d)
-	var have topics.Target
-	if !step(t.target, func(c context.Context) (err error) {
+	if !ok && !step(t.target, func(c context.Context) (err error) {
 		have, err = t.topics.DescribeTarget(c, remoteNames(d.Topics))
 		return err
 	}) {
@@ -115,7 +114,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	}
 	pending, fresh := t.place(ctx, wanted, have)
 	// What others stored must be known before new partitions start, and, in task 0, for translating their offsets.
-	t.stale = t.stale || fresh && t.refreshed ||
+	t.stale = t.stale || fresh && t.refreshed || t.granted.After(t.reloaded) ||
 		t.leads() && t.cfg.Identity.Tasks > 1 && time.Since(t.reloaded) >= t.cfg.EmitCheckpointsInterval
 	if t.stale {
 		if err := t.reload(ctx); err != nil {
@@ -123,7 +122,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 		}
 		t.stale = false
 	}
-	ok := t.start(ctx, pending)
+	started := t.start(ctx, pending)
 	t.statusMu.Lock()
 	t.ready = true
 	t.statusMu.Unlock()
@@ -138,7 +137,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	if t.leads() && !step(t.target, func(c context.Context) error { return t.topics.SyncConfigs(c, wanted) }) {
 		return false
 	}
-	return ok && dropped
+	return started && dropped
 }
 
 // distrust sets aside what a broker whose metadata lag may have told: topics that come back with an id that was replaced,
@@ -171,13 +170,26 @@ func (t *Task) distrust(d *topics.Discovery) {
 	t.missing = missing
 }
 
-// lookAhead makes the remote topics before the first refresh, which comes to the same and reports what failed.
+// ahead is a look around that was taken before the first refresh.
+type ahead struct {
+	source topics.Discovery
+	target topics.Target
+	wanted []topics.Selected
+	at     time.Time
+}
+
+// aheadAge is how old a look ahead may be that the first refresh goes by.
+const aheadAge = 2 * time.Second
+
+// lookAhead looks around and claims before the first refresh, which goes by it, or does the same where it failed, and
+// reports that. What was claimed has been stored by who had it before, so that the state is to be read after it.
 func (t *Task) lookAhead(ctx context.Context) {
 	if !t.leads() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
+	began := time.Now()
 	d, err := t.topics.Discover(ctx)
 	if err != nil {
 		return
@@ -187,9 +199,34 @@ func (t *Task) lookAhead(ctx context.Context) {
 		return
 	}
 	wanted, _ := t.claim(ctx, d)
-	if _, err = t.topics.Ensure(ctx, wanted, have); err != nil {
-		t.log.Debug("remote topics not made ahead", slog.Any("error", err))
+	t.ahead = &ahead{d, have, wanted, began}
+}
+
+// makeAhead makes the remote topics that lookAhead found missing.
+func (t *Task) makeAhead(ctx context.Context) {
+	a := t.ahead
+	if a == nil {
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	have, err := t.topics.Ensure(ctx, a.wanted, a.target)
+	if err != nil {
+		t.log.Debug("remote topics not made ahead", slog.Any("error", err))
+		t.ahead = nil
+		return
+	}
+	a.target = have
+}
+
+// lookedAhead answers what lookAhead found, once and as long as it is fresh.
+func (t *Task) lookedAhead() (d topics.Discovery, have topics.Target, ok bool) {
+	a := t.ahead
+	t.ahead = nil
+	if a == nil || time.Since(a.at) > aheadAge {
+		return d, have, false
+	}
+	return a.source, a.target, true
 }
 
 // leads tells whether this task does what must be done once for the flow.
@@ -326,6 +363,7 @@ func (t *Task) claim(ctx context.Context, d topics.Discovery) (wanted []topics.S
 			for _, name := range ask {
 				if _, no := denied[name]; !no {
 					t.claimed[name] = true
+					t.granted = time.Now()
 				}
 			}
 		}

@@ -21,24 +21,30 @@ import (
 const flushTimeout = 2 * time.Second
 
 // saveLoop stores changed positions until ctx ends: the more often the less it costs, so that what a crash makes us copy
-// again is small, and saving takes a twentieth of the time at most.
+// again is small, and saving takes a twentieth of the time at most. Where nothing changes it looks after what is stored.
 // A save under way is not cut off by that but by the end of work: a clean stop waits for it, a lost lease does not.
 func (t *Task) saveLoop(ctx, work context.Context) {
-	timer := time.NewTimer(saveSoonest)
-	defer timer.Stop()
-	for {
+	for pause := saveSoonest; sleep(ctx, pause); {
+		idle := time.NewTimer(checkInterval)
 		select {
 		case <-ctx.Done():
+		case <-t.dirty:
+		case <-idle.C:
+		}
+		idle.Stop()
+		if ctx.Err() != nil {
 			return
-		case <-timer.C:
 		}
 		began := time.Now()
 		c, cancel := context.WithTimeout(work, adminTimeout)
-		if err := t.save(c); err != nil && ctx.Err() == nil {
-			t.log.Warn("positions not stored, tried again", slog.Any("error", err))
+		if err := t.save(c); err != nil {
+			signal(t.dirty)
+			if ctx.Err() == nil {
+				t.log.Warn("positions not stored, tried again", slog.Any("error", err))
+			}
 		}
 		cancel()
-		timer.Reset(min(saveInterval, max(saveSoonest, 20*time.Since(began))))
+		pause = min(saveInterval, max(saveSoonest, 20*time.Since(began)))
 	}
 }
 

@@ -16,10 +16,12 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
-// saveInterval is how often changed positions are stored at least, saveSoonest at most.
+// saveInterval is how often changed positions are stored at least, saveSoonest at most. checkInterval is how often an idle
+// task looks after those that are stored.
 const (
-	saveInterval = time.Second
-	saveSoonest  = 200 * time.Millisecond
+	saveInterval  = time.Second
+	saveSoonest   = 200 * time.Millisecond
+	checkInterval = 2500 * time.Millisecond
 )
 
 // Task is one task of one flow. Make it with New, run it once.
@@ -51,16 +53,19 @@ type Task struct {
 	entries   map[state.Key]state.Entry
 
 	// Of the refresh loop alone.
+	ahead     *ahead
 	claimed   map[string]bool
 	baselined bool
 	first     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
 	refreshed bool
 	retired   map[[16]byte]bool // topic ids that were replaced by others
 	missing   map[string]bool   // source topics that the last look did not find
-	reloaded  time.Time
-	stale     bool // entries must be read again before a partition may start
+	reloaded  time.Time         // when the entries' last reading began
+	granted   time.Time         // when a claim was granted last
+	stale     bool              // entries must be read again before a partition may start
 
 	saving  chan struct{} // held by the one save at a time
+	dirty   chan struct{} // something is to be stored
 	stored  chan struct{} // positions were stored: offset syncs may follow
 	footing footing
 	// stateTrouble is since when the state topics cannot be used.
@@ -108,7 +113,7 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
 		log:     cfg.Logger.With(slog.String("flow_id", cfg.Identity.FlowID), slog.Int("task", cfg.Identity.Task), slog.Int64("lease_epoch", cfg.Identity.LeaseEpoch), slog.String("source", cfg.SourceAlias), slog.String("target", cfg.TargetAlias)),
 		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{},
-		saving: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
+		saving: make(chan struct{}, 1), dirty: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
 		lastState: report.Starting, since: time.Now(), rate: rate{limit: max(0, cfg.MaxBytesPerSecond)},
 	}
@@ -160,11 +165,10 @@ func (t *Task) prepare(ctx context.Context) error {
 	if err := t.makeRooms(); err != nil {
 		return err
 	}
-	// Reading the state takes longest on a fresh target, where its topics are made: meanwhile the first look around and
-	// the remote topics.
-	ahead := report.Aside("the first look around", func() (bool, error) { t.lookAhead(ctx); return true, nil })
+	t.lookAhead(ctx)
+	made := report.Aside("remote topics", func() (bool, error) { t.makeAhead(ctx); return true, nil })
 	err := t.load(ctx)
-	_, _ = ahead() // it reports nothing; a panic comes through
+	_, _ = made() // it reports nothing; a panic comes through
 	if err != nil {
 		return err
 	}
@@ -196,7 +200,7 @@ func (t *Task) reload(ctx context.Context) error {
 	t.entriesMu.Lock()
 	t.entries = entries
 	t.entriesMu.Unlock()
-	t.reloaded = time.Now()
+	t.reloaded = began
 	return nil
 }
 

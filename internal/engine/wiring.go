@@ -127,9 +127,11 @@ func (t *Task) makeTopics() error {
 	if t.cfg.MirrorTopicConfigs {
 		mode = mm2.ConfigSyncMirror
 	}
+	list, leave := shared.join(t.source.client)
+	t.onClose(leave)
 	t.ledger = &ledger{notes: func() notes { return t.store }}
 	t.topics = topics.New(topics.Config{
-		Source: gated{t.source.client, t.cfg.MayWrite}, Target: gated{t.target.client, t.cfg.MayWrite}, Selector: rule, Exclude: configs, SyncConfigs: t.cfg.SyncTopicConfigs,
+		Source: gated{list, t.cfg.MayWrite}, Target: gated{t.target.client, t.cfg.MayWrite}, Selector: rule, Exclude: configs, SyncConfigs: t.cfg.SyncTopicConfigs,
 		Mode: mode, ReplicationFactor: t.cfg.ReplicationFactor, KnownConfigsFrom: mm2.StateTopic(t.cfg.SourceAlias),
 		Ledger: t.ledger, Board: t.board, Logger: t.log,
 	})

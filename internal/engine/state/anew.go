@@ -15,7 +15,7 @@ import (
 
 // lookEvery is how often a store in use looks whether its topics are still the same ones. A topic made anew takes what is
 // written to it without a word, as far as the broker goes by names, and has lost what is not written again.
-const lookEvery = 2 * time.Second
+const lookEvery = 5 * time.Second
 
 // life is what a store keeps to notice that a topic was made anew, and to fill the new one.
 type life struct {
