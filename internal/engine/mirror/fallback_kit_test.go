@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/mirrorflow/mirrorflow/internal/dev/kafkaproc"
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch/codec"
 	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
@@ -27,6 +28,17 @@ type copying struct {
 	source, target *kafkatest.Cluster
 	topic          string
 	registry       *prometheus.Registry
+}
+
+// eachWay runs a test from the older broker to the newer one, and back: the one speaks of topics by name, the other by id.
+func eachWay(t *testing.T, test func(t *testing.T, source, target *kafkatest.Cluster)) {
+	t.Helper()
+	for _, pair := range [][2]kafkaproc.Version{{kafkatest.V39, kafkatest.V43}, {kafkatest.V43, kafkatest.V39}} {
+		t.Run(string(pair[0]+" to "+pair[1]), func(t *testing.T) {
+			t.Parallel()
+			test(t, kafkatest.Shared(t, pair[0]), kafkatest.Shared(t, pair[1]))
+		})
+	}
 }
 
 // startCopying makes the copy's topic with configs and begins to copy from the first offset on.

@@ -40,25 +40,26 @@ func TestATargetWithACompressionOfItsOwnGetsEqualRecords(t *testing.T) {
 
 func TestBatchesLargerThanASegmentOfTheTargetAreSplit(t *testing.T) {
 	t.Parallel()
-	source, target := kafkatest.Shared(t, kafkatest.V39), kafkatest.Shared(t, kafkatest.V43)
-	topic := kafkatest.UniqueName(t)
-	kafkatest.CreateTopic(t, source, topic, 1, map[string]string{"max.message.bytes": "8000000"})
-	const segment = 1 << 20
-	produceRaw(t, source, topic, sealed(t, 0, 60_000, times(50), nil), sealed(t, 0, 60_000, times(3), nil), sealed(t, 0, segment+1000, times(1), nil))
-	c := startCopying(t, source, target, topic, map[string]string{"max.message.bytes": "8000000", "segment.bytes": fmt.Sprint(segment)}, nil)
-	// A record that fits into no segment stops the partition, and is named.
-	stop := c.untilStopped(TP{topic, 0}, StopTooLarge)
-	require.EqualValues(t, 53, stop.Offset)
-	require.EqualValues(t, 53, c.seen.position(TP{topic, 0}))
-	want := kafkatest.ReadAll(t, source, topic, kafkatest.ReadCommitted)
-	want[0] = want[0][:53]
-	kafkatest.RequireEqual(t, want, kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted))
-	_, is := c.logged()
-	for _, b := range is {
-		require.LessOrEqual(t, len(b), segment)
-	}
-	v := c.verdicts()
-	require.Positive(t, v["fallback refused"]+v["fallback too_large"], "%v", v)
+	eachWay(t, func(t *testing.T, source, target *kafkatest.Cluster) {
+		topic := kafkatest.UniqueName(t)
+		kafkatest.CreateTopic(t, source, topic, 1, map[string]string{"max.message.bytes": "8000000"})
+		const segment = 1 << 20
+		produceRaw(t, source, topic, sealed(t, 0, 60_000, times(50), nil), sealed(t, 0, 60_000, times(3), nil), sealed(t, 0, segment+1000, times(1), nil))
+		c := startCopying(t, source, target, topic, map[string]string{"max.message.bytes": "8000000", "segment.bytes": fmt.Sprint(segment)}, nil)
+		// A record that fits into no segment stops the partition, and is named.
+		stop := c.untilStopped(TP{topic, 0}, StopTooLarge)
+		require.EqualValues(t, 53, stop.Offset)
+		require.EqualValues(t, 53, c.seen.position(TP{topic, 0}))
+		want := kafkatest.ReadAll(t, source, topic, kafkatest.ReadCommitted)
+		want[0] = want[0][:53]
+		kafkatest.RequireEqual(t, want, kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted))
+		_, is := c.logged()
+		for _, b := range is {
+			require.LessOrEqual(t, len(b), segment)
+		}
+		v := c.verdicts()
+		require.Positive(t, v["fallback refused"]+v["fallback too_large"], "%v", v)
+	})
 }
 
 func TestMarkersStayOutAndAbortedBatchesPassOnlyWhenAskedFor(t *testing.T) {
@@ -96,45 +97,47 @@ func TestMarkersStayOutAndAbortedBatchesPassOnlyWhenAskedFor(t *testing.T) {
 
 func TestSmallBatchesWaitForNothing(t *testing.T) {
 	t.Parallel()
-	source, target := kafkatest.Shared(t, kafkatest.V39), kafkatest.Shared(t, kafkatest.V43)
-	topic := kafkatest.UniqueName(t)
-	kafkatest.CreateTopic(t, source, topic, 1, nil)
-	c := startCopying(t, source, target, topic, nil, nil)
-	const rounds = 20
-	for i := range rounds {
-		produceRaw(t, source, topic, sealed(t, 0, 50, times(1+i%3), nil))
-		c.until(source, topic)
-	}
-	c.finish(kafkatest.ReadCommitted)
-	was, is := c.logged()
-	require.Len(t, is, rounds)
-	for i := range was {
-		require.Equal(t, was[i].Payload(), is[i].Payload())
-	}
-	require.Equal(t, map[string]int{"pass none": rounds}, c.verdicts())
+	eachWay(t, func(t *testing.T, source, target *kafkatest.Cluster) {
+		topic := kafkatest.UniqueName(t)
+		kafkatest.CreateTopic(t, source, topic, 1, nil)
+		c := startCopying(t, source, target, topic, nil, nil)
+		const rounds = 20
+		for i := range rounds {
+			produceRaw(t, source, topic, sealed(t, 0, 50, times(1+i%3), nil))
+			c.until(source, topic)
+		}
+		c.finish(kafkatest.ReadCommitted)
+		was, is := c.logged()
+		require.Len(t, is, rounds)
+		for i := range was {
+			require.Equal(t, was[i].Payload(), is[i].Payload())
+		}
+		require.Equal(t, map[string]int{"pass none": rounds}, c.verdicts())
+	})
 }
 
 func TestAppendTimesAreTheTimesOfTheCopy(t *testing.T) {
 	t.Parallel()
-	source, target := kafkatest.Shared(t, kafkatest.V39), kafkatest.Shared(t, kafkatest.V43)
-	topic := kafkatest.UniqueName(t)
-	kafkatest.CreateTopic(t, source, topic, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
-	old := func(n int) []int64 {
-		all := make([]int64, n)
-		for i := range all {
-			all[i] = 1_500_000_000_000 + int64(i)
+	eachWay(t, func(t *testing.T, source, target *kafkatest.Cluster) {
+		topic := kafkatest.UniqueName(t)
+		kafkatest.CreateTopic(t, source, topic, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
+		old := func(n int) []int64 {
+			all := make([]int64, n)
+			for i := range all {
+				all[i] = 1_500_000_000_000 + int64(i)
+			}
+			return all
 		}
-		return all
-	}
-	// Batches of many records are built anew; one of a single, uncompressed record passes.
-	produceRaw(t, source, topic, sealed(t, 0, 1000, old(50), nil), sealed(t, 3, 1000, old(50), nil), sealed(t, 4, 20_000, old(1), nil), sealed(t, 0, 20_000, old(1), nil))
-	c := startCopying(t, source, target, topic, map[string]string{"retention.ms": "-1"}, nil)
-	c.finish(kafkatest.ReadCommitted) // timestamps, too
-	for _, r := range kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted)[0] {
-		require.False(t, r.LogAppendTime)
-		require.WithinRange(t, r.Timestamp, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-	}
-	_, is := c.logged()
-	requireOneProducer(t, is)
-	require.Equal(t, map[string]int{"fallback append_time": 3, "pass_append_time none": 1}, c.verdicts())
+		// Batches of many records are built anew; one of a single, uncompressed record passes.
+		produceRaw(t, source, topic, sealed(t, 0, 1000, old(50), nil), sealed(t, 3, 1000, old(50), nil), sealed(t, 4, 20_000, old(1), nil), sealed(t, 0, 20_000, old(1), nil))
+		c := startCopying(t, source, target, topic, map[string]string{"retention.ms": "-1"}, nil)
+		c.finish(kafkatest.ReadCommitted) // timestamps, too
+		for _, r := range kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted)[0] {
+			require.False(t, r.LogAppendTime)
+			require.WithinRange(t, r.Timestamp, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		}
+		_, is := c.logged()
+		requireOneProducer(t, is)
+		require.Equal(t, map[string]int{"fallback append_time": 3, "pass_append_time none": 1}, c.verdicts())
+	})
 }
