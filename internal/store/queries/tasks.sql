@@ -82,7 +82,7 @@ WITH live AS MATERIALIZED (
      WHERE t.runnable AND t.owner = '' AND t.moving_to <> @worker
        AND (t.moving_to = '' OR t.changed_at <= now() - interval '3 s' OR t.moving_to NOT IN (SELECT live.id FROM live))
      ORDER BY t.changed_at, t.flow_id, t.task
-     LIMIT greatest(1024, @max_tasks::bigint))
+     LIMIT greatest(256, @max_tasks::bigint))
 ), own AS (
     SELECT h.flow_id, count(*) AS n FROM tasks h
     WHERE h.owner = @worker AND h.owner <> '' AND h.flow_id IN (SELECT free.flow_id FROM free)
@@ -99,7 +99,7 @@ WITH live AS MATERIALIZED (
 ), pick AS (
     SELECT t.flow_id, t.task FROM tasks t
     JOIN wanted w ON w.flow_id = t.flow_id AND w.task = t.task AND w.moving_to = t.moving_to
-    WHERE t.runnable AND t.owner = ''
+    WHERE t.runnable AND t.owner || '' = '' -- written so that the rows are found by their key, never by going through all free ones
     ORDER BY w.meant DESC, w.changed_at, w.flow_id, w.nth
     LIMIT CASE
         WHEN NOT EXISTS (SELECT 1 FROM wanted) THEN 0
