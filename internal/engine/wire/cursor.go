@@ -185,7 +185,11 @@ func (c *cursor) leader() Leader {
 func (c *cursor) nodes(dst []Node) []Node {
 	in := c.nested()
 	for n := in.array(); n > 0 && in.ok(); n-- {
-		node := Node{ID: in.int32(), Host: string(in.str()), Port: in.int32(), Rack: string(in.str())}
+		id, host := in.int32(), in.str()
+		if host == nil {
+			in.fail() // it must not be null
+		}
+		node := Node{ID: id, Host: string(host), Port: in.int32(), Rack: string(in.str())}
 		in.tags()
 		dst = append(dst, node)
 	}
