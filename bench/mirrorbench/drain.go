@@ -48,7 +48,7 @@ func (b *bench) drain(ctx context.Context, engine string, t drainTask) (results.
 	run.SetSamples(samples)
 	b.figures(&run, samples, t)
 	if m, err := procfs.NewTree(mirror.Pid()).Memory(); err == nil {
-		run.Metrics[results.PeakMB] = float64(m.Peak) / (1 << 20)
+		run.Metrics[results.PeakMB] = float64(m.Peak) / 1e6
 	}
 	if failed != nil {
 		run.Error = failed.Error()

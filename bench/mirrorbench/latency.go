@@ -102,7 +102,7 @@ func (b *bench) measureLatency(ctx context.Context, run *results.Run, mirror *la
 	}
 	run.Metrics[results.LoadCPU] = 100 * (after - before).Seconds() / to.Sub(from).Seconds()
 	if m, err := tree.Memory(); err == nil {
-		run.Metrics[results.PeakMB] = float64(m.Peak) / (1 << 20)
+		run.Metrics[results.PeakMB] = float64(m.Peak) / 1e6
 	}
 	// What was sent in time may still be on its way.
 	if err := pause(ctx, mirror, 3*time.Second); err != nil {

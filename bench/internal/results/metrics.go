@@ -14,7 +14,7 @@ const (
 	TargetSteady   = "target_cpu_s_per_gb"      //
 	BrokersCores   = "brokers_cores"            // processors that both brokers kept busy, steady
 	AllCores       = "all_cores"                // with the mirror
-	PeakMB         = "peak_mb"                  // VmHWM of the mirror's processes, in 2^20 bytes
+	PeakMB         = "peak_mb"                  // VmHWM of the mirror's processes, in 10^6 bytes
 	RSSMB          = "rss_mb"                   // VmRSS at the end of the measured time
 	DiskRatio      = "disk_ratio"               // .log bytes on the target over those on the source
 	P50            = "p50_ms"                   // from the intended time of sending to receiving at the target
@@ -56,7 +56,7 @@ var Metrics = []Metric{
 	{FirstRecord, "process start to first record, s", true},
 	{FromPOST, "POST to first record, s", true},
 	{NewTopic, "new topic to its first record, s", true},
-	{PeakMB, "peak memory, MiB", true},
+	{PeakMB, "peak memory, MB", true},
 	{DiskRatio, "bytes on disk, target / source", true},
 	{P50, "latency p50, ms", true},
 	{P99, "latency p99, ms", true},
@@ -69,7 +69,7 @@ var Metrics = []Metric{
 	{LoadCPU, "CPU at that rate, % of a core", true},
 	{IdleCPU, "idle CPU, % of a core", true},
 	{IdleBrokers, "brokers' idle CPU, % of a core", true},
-	{RSSMB, "resident memory, MiB", true},
+	{RSSMB, "resident memory, MB", true},
 	{Connections, "connections per broker", true},
 	{MBAtEnd, "MB copied", false},
 }

@@ -148,6 +148,7 @@ func Line(run Run) string {
 func Report(all map[string]Result, order []string) string {
 	var out strings.Builder
 	out.WriteString("# Results\n\nMade by `mirrorbench report` from the files beside it; what is measured and how: [../README.md](../README.md).\n")
+	out.WriteString("\n## What must be reached\n\n" + Bars(all))
 	for _, name := range order {
 		r, ok := all[name]
 		if !ok {
