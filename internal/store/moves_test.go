@@ -1,11 +1,14 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mirrorflow/mirrorflow/internal/flows"
@@ -230,10 +233,18 @@ func TestManyThatGiveDoNotGiveTooMuch(t *testing.T) {
 	for _, n := range c.names {
 		c.renew(n)
 	}
+	answers := make([]*flows.LeaseKey, len(c.names))
+	errs := make([]error, len(c.names))
+	var all sync.WaitGroup
+	for i, n := range c.names {
+		all.Go(func() { answers[i], errs[i] = w.store.MoveTask(context.WithoutCancel(t.Context()), n, false) })
+	}
+	all.Wait()
 	given := map[string]flows.LeaseKey{}
-	for _, n := range c.names {
-		if k := c.give(n); k != nil {
-			given[n] = *k
+	for i, k := range answers {
+		require.NoError(t, errs[i])
+		if k != nil {
+			given[c.names[i]] = *k
 		}
 	}
 	require.Len(t, given, 1, "two of twelve are due to the seventh, and one makes the difference")
@@ -383,4 +394,31 @@ func TestTheTasksOfANewFlowAreTakenByDifferentWorkers(t *testing.T) {
 	w.exec("UPDATE tasks SET changed_at = now() - interval '1 hour' WHERE owner = '' AND flow_id = $1", f.ID)
 	c.take("a", 3)
 	require.Equal(t, 3, c.ofFlows("a")[f.ID])
+}
+
+// A giver may freeze at any moment, with its transaction open.
+func TestAGiverThatFreezesKeepsNobodyFromRenewing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pair()
+	for n := range 4 {
+		p.flow(fmt.Sprint("t", n))
+	}
+	c := w.crew("a")
+	c.take("a", 10)
+	c.join("b")
+	c.renew("a")
+	conn, err := pgx.Connect(t.Context(), w.url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	frozen, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = frozen.Exec(t.Context(),
+		`SELECT pg_advisory_xact_lock(hashtextextended('mirrorflow: move a task to ' || id, 0)) FROM workers WHERE id LIKE 'b#%'`)
+	require.NoError(t, err)
+	require.Nil(t, c.give("a"), "somebody else decides about b")
+	c.renew("b")
+	c.take("b", 1)
+	require.NoError(t, frozen.Rollback(t.Context()))
+	require.NotNil(t, c.give("a"))
 }

@@ -297,10 +297,11 @@ func (q *Queries) LeaveWorker(ctx context.Context, worker string) error {
 const lockPeer = `-- name: LockPeer :many
 SELECT w.id FROM workers w
 WHERE w.id = $1 AND w.expires_at > now() AND w.taking_at > now() - interval '5 s'
-FOR UPDATE SKIP LOCKED
+  AND pg_try_advisory_xact_lock(hashtextextended('mirrorflow: move a task to ' || $1, 0))
 `
 
-// One at a time decides to give a worker something; who finds it locked looks again later.
+// One at a time decides to give a worker something, until the end of its transaction; who comes meanwhile looks
+// again later. Its row is not locked: a giver that is frozen at this moment must not keep it from renewing.
 func (q *Queries) LockPeer(ctx context.Context, peer string) ([]string, error) {
 	rows, err := q.db.Query(ctx, lockPeer, peer)
 	if err != nil {
@@ -366,7 +367,7 @@ type MarkMoveRow struct {
 	Epoch  int64
 }
 
-// The loads are counted now that the peer is locked, what is on its way included. Two loads or two numbers of a
+// The loads are counted now that nobody else decides about the peer, what is on its way included. Two loads or two numbers of a
 // flow's tasks that differ by one are equal. For the sake of the loads only tasks of flows of which the peer has
 // fewer go, so that the tasks of a flow never come together again: that keeps moves from undoing one another.
 func (q *Queries) MarkMove(ctx context.Context, arg MarkMoveParams) ([]MarkMoveRow, error) {

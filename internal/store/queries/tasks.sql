@@ -157,13 +157,14 @@ ORDER BY w.held, s.n - COALESCE(h.n, 0) DESC, w.id
 LIMIT 1;
 
 -- name: LockPeer :many
--- One at a time decides to give a worker something; who finds it locked looks again later.
+-- One at a time decides to give a worker something, until the end of its transaction; who comes meanwhile looks
+-- again later. Its row is not locked: a giver that is frozen at this moment must not keep it from renewing.
 SELECT w.id FROM workers w
 WHERE w.id = @peer AND w.expires_at > now() AND w.taking_at > now() - interval '5 s'
-FOR UPDATE SKIP LOCKED;
+  AND pg_try_advisory_xact_lock(hashtextextended('mirrorflow: move a task to ' || @peer, 0));
 
 -- name: MarkMove :many
--- The loads are counted now that the peer is locked, what is on its way included. Two loads or two numbers of a
+-- The loads are counted now that nobody else decides about the peer, what is on its way included. Two loads or two numbers of a
 -- flow's tasks that differ by one are equal. For the sake of the loads only tasks of flows of which the peer has
 -- fewer go, so that the tasks of a flow never come together again: that keeps moves from undoing one another.
 WITH mine AS (
