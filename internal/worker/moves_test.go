@@ -3,6 +3,9 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,4 +198,87 @@ func TestAWorkerThatJoinsTakesItsShareOfWhatRuns(t *testing.T) {
 		after += f.requireOneAtATime(flow)
 	}
 	require.Equal(t, runs+2, after)
+}
+
+// Workers come, go and lose the database at random: no task ever runs twice at a time, and in the end all is even.
+func TestWhateverHappensToWorkersATaskRunsOnceAtATimeAndAllEndsEven(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	crew := map[string]*member{"w0": f.join("w0")}
+	_, _, in := f.pair()
+	var all []flows.Flow
+	for n, tasks := range []int{1, 1, 2, 3} {
+		in.TasksMax = tasks
+		all = append(all, f.create(in, fmt.Sprint("t", n)))
+	}
+	r := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // reproducible on purpose
+	some := func() string {
+		names := slices.Sorted(maps.Keys(crew))
+		return names[r.IntN(len(names))]
+	}
+	var cut string
+	for n := 1; n <= 8; n++ {
+		switch {
+		case len(crew) < 2 || n%2 == 1 && len(crew) < 4:
+			name := fmt.Sprint("w", n)
+			crew[name] = f.join(name)
+		case cut == "":
+			cut = some()
+			crew[cut].gate.set(true)
+		default:
+			name := some()
+			crew[name].stop()
+			delete(crew, name)
+		}
+		pass := time.NewTimer(time.Duration(500+r.IntN(2000)) * time.Millisecond)
+		<-pass.C // something may be under way when the next thing happens
+		if cut != "" && r.IntN(2) == 0 {
+			if m := crew[cut]; m != nil {
+				m.gate.set(false)
+			}
+			cut = ""
+		}
+	}
+	if m := crew[cut]; m != nil {
+		m.gate.set(false)
+	}
+	names := slices.Sorted(maps.Keys(crew))
+	wait.For(t, 40*time.Second, fmt.Sprint("an even share for each of ", names), func() error {
+		got := map[string]int{}
+		for _, n := range names {
+			got[n] = 0
+		}
+		for _, flow := range all {
+			for _, r := range f.runsOf(flow.ID) {
+				if ended, _ := r.end(); ended.IsZero() {
+					got[r.worker]++
+				}
+			}
+		}
+		least, most, sum := 1<<30, 0, 0
+		for _, n := range got {
+			least, most, sum = min(least, n), max(most, n), sum+n
+		}
+		if sum != 7 || most-least > 1 || len(got) != len(names) {
+			return fmt.Errorf("they are %v", got)
+		}
+		return nil
+	})
+	runs := 0
+	for _, flow := range all {
+		of := map[int][]*watchedRun{}
+		for _, r := range f.runsOf(flow.ID) {
+			of[r.cfg.Identity.Task] = append(of[r.cfg.Identity.Task], r)
+		}
+		for task, rs := range of {
+			runs += len(rs)
+			slices.SortFunc(rs, func(a, b *watchedRun) int { return a.began.Compare(b.began) })
+			for i := range len(rs) - 1 {
+				ended, _ := rs[i].end()
+				require.False(t, ended.IsZero(), "task %d", task)
+				require.False(t, rs[i+1].began.Before(ended), "task %d ran on %s and %s at a time", task, rs[i].worker, rs[i+1].worker)
+			}
+		}
+	}
+	t.Logf("%d runs of 7 tasks, in the end on %v", runs, names)
 }
