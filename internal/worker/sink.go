@@ -26,7 +26,7 @@ var (
 )
 
 // Status implements engine.Sink.
-func (k sink) Status(s report.Status) { k.t.observed(toTaskStatus(s)) }
+func (k sink) Status(s report.Status) { k.t.observed(toTaskStatus(s, &k.t.translated)) }
 
 // Event implements engine.Sink. It answers nil only after the database has the
 // event. At most eventCalls events of all tasks are under way at a time; who

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
@@ -34,25 +35,61 @@ func toSubject(s report.Subject) flows.Subject {
 	return out
 }
 
+// translated remembers the topics of an engine's last status and what they were translated to: engines hand out again what
+// has not changed (engine.Sink), and then neither side of it is made or compared anew.
+type translated struct {
+	mu     sync.Mutex
+	topics []report.Topic
+	as     []flows.TopicStatus
+}
+
+// same tells whether two slices are one and the same.
+func same[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// to answers the topics' translation.
+func (l *translated) to(topics []report.Topic) []flows.TopicStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if same(topics, l.topics) {
+		return l.as
+	}
+	var out []flows.TopicStatus
+	if len(topics) > 0 {
+		out = make([]flows.TopicStatus, len(topics))
+	}
+	for i, t := range topics {
+		if i < len(l.topics) && l.topics[i].Name == t.Name && l.topics[i].RemoteName == t.RemoteName && same(t.Partitions, l.topics[i].Partitions) {
+			out[i] = l.as[i]
+			continue
+		}
+		out[i] = toTopicStatus(t)
+	}
+	l.topics, l.as = topics, out
+	return out
+}
+
+func toTopicStatus(t report.Topic) flows.TopicStatus {
+	topic := flows.TopicStatus{Name: t.Name, RemoteName: t.RemoteName, Partitions: make([]flows.PartitionStatus, 0, len(t.Partitions))}
+	for _, p := range t.Partitions {
+		topic.Partitions = append(topic.Partitions, flows.PartitionStatus{
+			Partition: p.Partition, LogStartOffset: p.LogStart, LogEndOffset: p.LogEnd, Position: p.Position,
+			TargetLogEndOffset: p.TargetEnd, RecordLag: p.Lag, State: p.State,
+		})
+	}
+	return topic
+}
+
 // toTaskStatus translates what an engine reported. Maps are copied where the
 // engine might go on using them.
-func toTaskStatus(s report.Status) flows.TaskStatus {
-	out := flows.TaskStatus{State: flowStates[s.State], Since: s.Since, ObservedAt: s.ObservedAt}
+func toTaskStatus(s report.Status, last *translated) flows.TaskStatus {
+	out := flows.TaskStatus{State: flowStates[s.State], Since: s.Since, ObservedAt: s.ObservedAt, Topics: last.to(s.Topics)}
 	for _, c := range s.Conditions {
 		out.Conditions = append(out.Conditions, flows.Condition{
 			Code: c.Code, Severity: flowSeverities[c.Severity], Since: c.Since, Subject: toSubject(c.Subject),
 			Message: c.Message, Evidence: maps.Clone(c.Evidence), Remedy: c.Remedy,
 		})
-	}
-	for _, t := range s.Topics {
-		topic := flows.TopicStatus{Name: t.Name, RemoteName: t.RemoteName, Partitions: make([]flows.PartitionStatus, 0, len(t.Partitions))}
-		for _, p := range t.Partitions {
-			topic.Partitions = append(topic.Partitions, flows.PartitionStatus{
-				Partition: p.Partition, LogStartOffset: p.LogStart, LogEndOffset: p.LogEnd, Position: p.Position,
-				TargetLogEndOffset: p.TargetEnd, RecordLag: p.Lag, State: p.State,
-			})
-		}
-		out.Topics = append(out.Topics, topic)
 	}
 	for _, e := range s.Excluded {
 		out.ExcludedTopics = append(out.ExcludedTopics, flows.ExcludedTopic{Name: e.Name, Reason: e.Reason})

@@ -47,6 +47,8 @@ type task struct {
 	done   chan struct{}  // nothing works under the lease any more
 	events sync.WaitGroup // events of the worker itself that are being stored
 
+	translated translated
+
 	mu        sync.Mutex
 	term      term
 	timer     *time.Timer
