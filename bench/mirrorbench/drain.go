@@ -50,6 +50,9 @@ func (b *bench) drain(ctx context.Context, engine string, t drainTask) (results.
 	if m, err := procfs.NewTree(mirror.Pid()).Memory(); err == nil {
 		run.Metrics[results.PeakMB] = float64(m.Peak) / 1e6
 	}
+	if share, err := procfs.SystemShare(mirror.Pid()); err == nil {
+		run.Metrics[results.SystemShare] = share
+	}
 	if failed != nil {
 		run.Error = failed.Error()
 		b.say("    %s: %v; end of its output:\n%s", engine, failed, mirror.LogTail(15))

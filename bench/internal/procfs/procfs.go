@@ -80,6 +80,34 @@ func cpuClock(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
+// SystemShare is the share of a process's processor time that the kernel used on its behalf, descendants not counted. The
+// kernel's own resolution is 10 ms.
+func SystemShare(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
+	}
+	return parseStat(string(text))
+}
+
+// parseStat finds utime and stime, the fields 14 and 15. The second field, the name, may hold anything and ends with the
+// last bracket.
+func parseStat(text string) (float64, error) {
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(f) < 13 {
+		return 0, fmt.Errorf("a process's stat is %q", text)
+	}
+	user, err := strconv.ParseFloat(f[11], 64)
+	system, also := strconv.ParseFloat(f[12], 64)
+	if err := errors.Join(err, also); err != nil {
+		return 0, fmt.Errorf("a process's stat: %w", err)
+	}
+	if user+system == 0 {
+		return 0, nil
+	}
+	return system / (user + system), nil
+}
+
 // Memory is resident memory in bytes.
 type Memory struct{ Now, Peak int64 }
 

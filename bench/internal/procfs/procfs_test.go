@@ -84,3 +84,17 @@ func TestOnlyEstablishedConnectionsCount(t *testing.T) {
 	_, err = parseTCP([]byte("head\nshort line\n"))
 	require.Error(t, err)
 }
+
+func TestTheShareOfTheKernelIsRead(t *testing.T) {
+	t.Parallel()
+	got, err := parseStat("77 (a (strange) name) S 1 2 3 4 5 6 7 8 9 10 300 100 0 0 20 0")
+	require.NoError(t, err)
+	require.InDelta(t, 0.25, got, 1e-9)
+	got, err = parseStat("77 (new) S 1 2 3 4 5 6 7 8 9 10 0 0 0 0 20 0")
+	require.NoError(t, err)
+	require.Zero(t, got)
+	_, err = parseStat("77 (short) S 1")
+	require.Error(t, err)
+	_, err = SystemShare(os.Getpid())
+	require.NoError(t, err)
+}

@@ -9,6 +9,7 @@ const (
 	Throughput     = "steady_mb_per_s"          // 10^6 bytes of records
 	CPUSteady      = "cpu_s_per_gb"             // the mirror's processes, steady
 	CPUTotal       = "cpu_s_per_gb_from_start"  // the same from process start to last record
+	SystemShare    = "system_share"             // of the mirror's CPU, what the kernel used for it, from the process's start
 	BrokersSteady  = "brokers_cpu_s_per_gb"     // both brokers, steady
 	SourceSteady   = "source_cpu_s_per_gb"      //
 	TargetSteady   = "target_cpu_s_per_gb"      //
@@ -45,6 +46,7 @@ type Metric struct {
 var Metrics = []Metric{
 	{CPUSteady, "CPU s per GB, middle 80 %", true},
 	{CPUTotal, "CPU s per GB, start to drained", true},
+	{SystemShare, "… share of it used by the kernel", true},
 	{BrokersSteady, "brokers' CPU s per GB, middle 80 %", true},
 	{SourceSteady, "… of which source", true},
 	{TargetSteady, "… of which target", true},
