@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -25,7 +27,7 @@ import (
 // old is a message of format 0 or 1.
 type old struct {
 	magic      byte
-	attrs      byte // 1: its value is a gzip of messages; 8: with the time of its storing
+	attrs      byte // 1: its value is a gzip of messages, 3: LZ4; 8: with the time of its storing
 	offset, ts int64
 	key, value []byte
 }
@@ -47,13 +49,18 @@ func (m old) encode() []byte {
 	return append(binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(body)), body...)
 }
 
-// wrapped compresses messages of consecutive offsets into one. Offsets inside are absolute in format 0, and count from 0
-// in format 1; the outer one is the last one's.
+// wrapped compresses messages of consecutive offsets into one, by gzip or LZ4. Offsets inside are absolute in format 0, and
+// count from 0 in format 1; the outer one is the last one's.
 func wrapped(t *testing.T, attrs byte, ts int64, inner ...old) old {
 	t.Helper()
 	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
 	last := inner[len(inner)-1]
+	var w io.WriteCloser = gzip.NewWriter(&packed)
+	if attrs&7 == 3 {
+		l := lz4.NewWriter(&packed)
+		require.NoError(t, l.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.ChecksumOption(false), lz4.ConcurrencyOption(1)))
+		w = l
+	}
 	for i, m := range inner {
 		if m.magic == 1 {
 			m.offset = int64(i)
@@ -62,7 +69,13 @@ func wrapped(t *testing.T, attrs byte, ts int64, inner ...old) old {
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	return old{magic: last.magic, attrs: 1 | attrs, offset: last.offset, ts: ts, value: packed.Bytes()}
+	value := packed.Bytes()
+	if attrs&7 == 3 && last.magic == 0 {
+		// As clients did: the checksum of the frame's header begins with the frame's magic number.
+		require.Equal(t, value[6], byte(shortXXH32(value[4:6])>>8), "the checksum of the standard")
+		value[6] = byte(shortXXH32(value[:6]) >> 8)
+	}
+	return old{magic: last.magic, attrs: attrs, offset: last.offset, ts: ts, value: value}
 }
 
 // oldSegment are messages of both formats, plain and compressed, with every kind of timestamp, and the records in it.
@@ -102,17 +115,23 @@ func oldSegment(t *testing.T) (segment []byte, want []kafkatest.Record) {
 	write(plain0...)
 	note(plain0, none)
 	packed0 := messages(0, 6, 0)
-	write(wrapped(t, 0, 0, packed0...))
+	write(wrapped(t, 1, 0, packed0...))
 	note(packed0, none)
+	lz40 := messages(0, 5, 0)
+	write(wrapped(t, 3, 0, lz40...))
+	note(lz40, none)
 	plain1 := messages(1, 5, time0)
 	write(plain1...)
 	note(plain1, own)
 	packed1 := messages(1, 7, time0+1000)
-	write(wrapped(t, 0, time0+1006, packed1...))
+	write(wrapped(t, 1, time0+1006, packed1...))
 	note(packed1, own)
+	lz41 := messages(1, 5, time0+1500)
+	write(wrapped(t, 3, time0+1504, lz41...))
+	note(lz41, own)
 	offset += 10 // the cleaner's work
 	appended := messages(1, 4, time0+2000)
-	write(wrapped(t, 8, stored, appended...))
+	write(wrapped(t, 1|8, stored, appended...))
 	note(appended, func(old) int64 { return stored })
 	return segment, want
 }
@@ -164,11 +183,11 @@ func TestMessagesOfOldFormatsArriveAsRecords(t *testing.T) {
 			}
 			c.requireSpans(map[int32][]kafkatest.Record{0: want}, got, topic)
 			v := c.verdicts()
-			require.Equal(t, 5+1+5+1+1, v["fallback old_format"], "%v", v)
+			require.Equal(t, 5+1+1+5+1+1+1, v["fallback old_format"], "%v", v)
 			requireOneProducer(t, rawBatches(t, target, remote(topic)))
 
 			// A start inside a compressed one leaves out what comes before.
-			for _, start := range []int64{3, 8, 19, 30, 36} {
+			for _, start := range []int64{3, 8, 13, 24, 30, 40, 46} {
 				from := fmt.Sprint("from-", start)
 				kafkatest.CreateTopic(t, target, from+topic, 1, map[string]string{"retention.ms": "-1"})
 				b := run(t, batches, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), nil)

@@ -285,6 +285,7 @@ func (u *unpacker) build(from []pending, next int64) error {
 func (u *unpacker) addOld(raw []byte) (next int64, err error) {
 	one := kmsg.NewFetchResponseTopicPartition()
 	one.Partition, one.RecordBatches = u.want.tp.Partition, raw
+	u.decompressor.magic = raw[oldMagic]
 	fp, next := kgo.ProcessFetchPartition(
 		kgo.ProcessFetchPartitionOpts{Offset: max(u.want.offset, u.out.upTo), Topic: u.want.tp.Topic, Partition: u.want.tp.Partition},
 		&one, &u.decompressor, nil)
