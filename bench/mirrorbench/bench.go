@@ -70,7 +70,7 @@ func (b *bench) runAll(ctx context.Context, cases []benchCase, done func(results
 			b.say("   %s failed: %v", c.name, err)
 			errs = append(errs, fmt.Errorf("case %s: %w", c.name, err))
 			if ctx.Err() == nil {
-				errs = append(errs, b.clean(ctx))
+				errs = append(errs, b.lab.DeleteFlows(ctx), b.clean(ctx))
 			}
 			continue
 		}

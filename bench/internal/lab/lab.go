@@ -45,6 +45,7 @@ type Lab struct {
 	base     string
 	database string
 	runs     atomic.Int64
+	flows    map[string]struct{} // that are there
 }
 
 // marker is a file in every folder that a lab made, so that nothing else is ever removed.
@@ -59,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Lab, error) {
 	if err := freshDir(dir); err != nil {
 		return nil, err
 	}
-	l := &Lab{cfg: cfg, dir: dir}
+	l := &Lab{cfg: cfg, dir: dir, flows: map[string]struct{}{}}
 	if l.bin, err = filepath.Abs(cfg.Bin); err != nil {
 		return nil, err
 	}

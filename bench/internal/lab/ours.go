@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,7 @@ type PreparedOurs struct {
 	number   int
 	starts   int
 	pair     Pair
-	flows    []string
+	flows    []string // their ids
 }
 
 // Worker returns a worker of the contestant ours or ours-records, without flows.
@@ -80,9 +81,26 @@ func (p *PreparedOurs) AddFlow(ctx context.Context, pair Pair, task Task) error 
 func (p *PreparedOurs) Close(ctx context.Context) error {
 	var errs []error
 	for _, id := range p.flows {
-		errs = append(errs, p.lab.call(ctx, http.MethodDelete, "/replications/"+id, nil, nil))
+		errs = append(errs, p.lab.deleteFlow(ctx, id))
 	}
 	p.flows = nil
+	return errors.Join(errs...)
+}
+
+func (l *Lab) deleteFlow(ctx context.Context, id string) error {
+	if err := l.call(ctx, http.MethodDelete, "/replications/"+id, nil, nil); err != nil {
+		return err
+	}
+	delete(l.flows, id)
+	return nil
+}
+
+// DeleteFlows deletes what flows a failed run left behind. No worker may be running.
+func (l *Lab) DeleteFlows(ctx context.Context) error {
+	var errs []error
+	for id := range maps.Clone(l.flows) {
+		errs = append(errs, l.deleteFlow(ctx, id))
+	}
 	return errors.Join(errs...)
 }
 
@@ -149,5 +167,9 @@ func (p Pair) Flow(ctx context.Context, task Task) (string, error) {
 	err := p.lab.call(ctx, http.MethodPost, "/replications", object{
 		"sourceIntegration": p.source, "targetIntegration": p.target, "topics": task.patterns(), "syncGroupOffsets": true, "enabled": true,
 	}, &made)
-	return made.ID, err
+	if err != nil {
+		return "", err
+	}
+	p.lab.flows[made.ID] = struct{}{}
+	return made.ID, nil
 }
