@@ -53,7 +53,7 @@ type Config struct {
 	// MaxBytesPerSecond limits what the task reads, in bytes of record batches as they travel, compressed or not; 0: no
 	// limit. It is the task's share of its flow's limit. Task.SetMaxBytesPerSecond changes it while the task runs.
 	MaxBytesPerSecond int64
-	// PassThrough moves whole batches as bytes where that is allowed, instead of decoding every record.
+	// PassThrough moves whole batches as bytes where that is allowed, instead of taking every one apart.
 	PassThrough             bool
 	StartPosition           string // earliest, latest, timestamp
 	StartTimestamp          time.Time

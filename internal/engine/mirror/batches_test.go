@@ -214,7 +214,11 @@ func TestAppendTimesAreKeptOnTopicsWithoutAndLeftToThoseWith(t *testing.T) {
 		kafkatest.CreateTopic(t, source, topic, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
 		fillBatches(t, source, topic, 1, 100, 500)
 		_, b := mirrored(t, topic, 0, configs)
-		require.Equal(t, 1, b.counted(batch.Fallback, "append_time"))
+		if n := b.counted(batch.Fallback, "append_time"); name == "with" {
+			require.LessOrEqual(t, n, 1, "unless the target's setting was known before")
+		} else {
+			require.Equal(t, 1, n)
+		}
 		// Once the target's answers show that it has times of its own, batches pass.
 		fillBatches(t, source, topic, 3, 100, 500)
 		b.until(source, topic)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
 )
 
 // fetchJob is one Fetch request to one broker.
@@ -33,6 +35,9 @@ type limits struct {
 	bytes      int64
 	records    int
 	appendTime bool
+	codec      batch.TopicCodec
+	// alone: batches with records older than this, in ms, go one at a time over a long line, so they should be large; 0: none.
+	alone int64
 }
 
 // fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
@@ -65,7 +70,7 @@ func (p *mirror) fetchJobs(now time.Time) []fetchJob {
 		// Brokers fill their answer in the order of the request: each partition is first at times.
 		t := p.order[(i+p.turn)%len(p.order)]
 		if t.state != running || t.fetching || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 ||
-			now.Before(t.fetchNotBefore) || t.sending != nil && (t.sending.stale || t.sending.failures > 2) {
+			now.Before(t.fetchNotBefore) || t.stale > 0 || t.failures > 2 {
 			continue
 		}
 		if t.queue.bytes() >= share {
@@ -85,7 +90,7 @@ func (p *mirror) fetchJobs(now time.Time) []fetchJob {
 		t.fetching = true
 		j.wants = append(j.wants, fetchWant{
 			part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq,
-			limits: limits{t.maxBytes, t.maxRecords, t.appendTime},
+			limits: p.limitsOf(t, now),
 		})
 	}
 	jobs := make([]fetchJob, 0, len(byBroker))
@@ -186,12 +191,13 @@ func (p *mirror) enqueue(t *part, h *unpacked) {
 	if !h.empty() {
 		t.queue.add(h)
 		p.account(t)
+		p.enlist(t)
 		return
 	}
 	switch {
 	case !t.queue.empty(): // the last batch made from the queue goes up to fetchOffset
-	case t.sending != nil && !t.sending.stale:
-		t.sending.next = next
+	case t.last() != nil:
+		t.last().next = next
 	default:
 		t.position = next
 		p.tell(t, func(o Observer, tp TP) { o.Passed(tp, next) })

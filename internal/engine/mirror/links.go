@@ -3,7 +3,9 @@ package mirror
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +25,9 @@ type links struct {
 	side *side
 	cfg  wire.Config
 
-	mu  sync.Mutex
-	all map[linkKey]*link
+	mu    sync.Mutex
+	all   map[linkKey]*link
+	ended bool // nothing is dialled any more
 }
 
 type linkKey struct {
@@ -74,6 +77,12 @@ func (l *links) at(broker int32, lane int) *link {
 // connect is a working connection to a broker.
 func (l *links) connect(ctx context.Context, broker int32, lane int) (*link, *wire.Conn, error) {
 	p := l.side.path
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	if ended {
+		return nil, nil, wire.ErrClosed
+	}
 	p.mu.Lock()
 	address := l.side.addresses[broker]
 	p.mu.Unlock()
@@ -114,6 +123,28 @@ func retire(old []*wire.Conn) []*wire.Conn {
 		c.Close()
 	}
 	return kept
+}
+
+// end ends all connections, while they are in use; with reset the brokers drop what they have not read yet. None is made
+// any more.
+func (l *links) end(reset bool) {
+	l.mu.Lock()
+	l.ended = true
+	all := slices.Collect(maps.Values(l.all))
+	l.mu.Unlock()
+	for _, k := range all {
+		k.mu.Lock() // nobody dials: the context has ended
+		for _, c := range append(k.old, k.conn) {
+			switch {
+			case c == nil:
+			case reset:
+				c.Abort()
+			default:
+				c.Close()
+			}
+		}
+		k.mu.Unlock()
+	}
 }
 
 // close ends all connections, which must not be in use.

@@ -21,8 +21,9 @@ import (
 // It has connections of its own (internal/engine/wire): one to each source broker, and as many to each target broker as
 // there are lanes; a partition keeps to one. kgo does metadata and other small requests.
 //
-// Each partition has one batch under way, numbered by an idempotent producer, and sent again unchanged until the target
-// has answered: order holds, and an append of which the answer was lost is recognised by the target.
+// Each partition has a pipeline of batches under way, numbered by an idempotent producer: one, or as many as the line to
+// the target needs where the target can tell what of them has arrived. Nothing whose fate is unknown is sent again before
+// the target was looked at.
 type mirror struct {
 	cfg            Config
 	codec          *codec.Codec
@@ -39,6 +40,8 @@ type mirror struct {
 	wakeFetch      chan struct{}
 	wakeProduce    chan struct{}
 	wakeCheck      chan struct{}
+	wakeProbe      chan struct{}
+	wakeSettings   chan struct{}
 
 	mu    sync.Mutex
 	parts map[TP]*part
@@ -47,10 +50,19 @@ type mirror struct {
 	ids   identity // for partitions that have none of their own yet
 	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
 	// again, since the target would take new records for old ones and drop them.
-	used     map[TP]identity
-	hasIDs   bool
-	askingID bool
-	idsAfter time.Time
+	used   map[TP]identity
+	hasIDs bool
+	lanes  map[laneKey]*lane
+	// fixedTrip, in tests, is the length of all lines.
+	fixedTrip time.Duration
+	opened    []*lane // have no goroutine yet
+	probes    []*lane // want to know how long their line is
+	settings  map[string]topicSettings
+	// expiration is the target's producer.id.expiration.ms.
+	expiration     time.Duration
+	expirationRead time.Time
+	askingID       bool
+	idsAfter       time.Time
 	// askAgain is how long to go without idempotence before asking again.
 	askAgain time.Duration
 }
@@ -70,6 +82,8 @@ func newMirror(cfg Config) (_ *mirror, err error) {
 	p := &mirror{
 		codec: compression, pool: wire.NewPool(2 * int64(cfg.FetchBytes)), cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
+		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, settings: map[string]topicSettings{},
+		expiration: defaultExpiration,
 	}
 	p.events = newDispatcher(p.failed)
 	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
@@ -134,12 +148,16 @@ func (p *mirror) Run(ctx context.Context) error {
 	p.spawn("checking", func() { p.checkLoop(ctx) })
 	p.spawn("the order of reading", func() { p.fetchLoop(ctx) })
 	p.spawn("the order of writing", func() { p.produceLoop(ctx) })
+	p.spawn("the length of lines", func() { p.probeLoop(ctx) })
+	p.spawn("the target's settings", func() { p.settingsLoop(ctx) })
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-p.fault:
 		cancel()
 	}
+	// Whoever writes must not wait for a target that does not read.
+	p.produces.end(!p.cfg.MayWrite())
 	p.group.Wait()
 	p.disconnect()
 	stopEvents()
@@ -278,11 +296,12 @@ func (p *mirror) finish(ctx context.Context, remove bool, choose func() []*part)
 		for _, t := range parts {
 			t.state = closing
 			p.dropQueue(t)
-			if t.sending != nil {
+			if len(t.under) > 0 {
 				if t.idle == nil {
 					t.idle = make(chan struct{})
 				}
 				idle = append(idle, t.idle)
+				p.enlist(t)
 			}
 		}
 	})
@@ -311,11 +330,12 @@ func (p *mirror) finish(ctx context.Context, remove bool, choose func() []*part)
 // anew meanwhile stays.
 func (p *mirror) giveUp(parts []*part) {
 	for _, t := range parts {
-		switch {
-		case t.state != closing:
-		case t.sending != nil && t.sending.inRequest:
-			t.sending.stale, t.leaving = true, true
-		default:
+		if t.state != closing {
+			continue
+		}
+		p.abandon(t)
+		p.account(t)
+		if t.leaving = t.stale > 0; !t.leaving {
 			p.remove(t)
 		}
 	}
@@ -324,14 +344,10 @@ func (p *mirror) giveUp(parts []*part) {
 // remove forgets partitions; the lock is held.
 func (p *mirror) remove(parts ...*part) {
 	for _, t := range parts {
+		p.abandon(t) // the answers that come still end the use of memory
+		p.unlist(t)
+		t.pipeline = pipeline{}
 		p.dropQueue(t)
-		if s := t.sending; s != nil {
-			if !s.inRequest { // else its answer ends the use
-				s.unit.drop()
-			}
-			t.sending = nil
-			p.account(t)
-		}
 		t.state = closed
 		delete(p.parts, t.asg.Source)
 	}

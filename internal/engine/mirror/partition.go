@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math"
 	"time"
@@ -45,16 +46,17 @@ type part struct {
 	counted  int64 // what of queue and sending is in the path's bytes in flight
 	position int64
 
-	// Writing. One batch at a time, so that nothing behind a failed record can be acknowledged before it.
+	// Writing.
+	pipeline
 	tgt        view
-	sending    *sending
-	id         identity
+	id         identity // of the next batch
 	hasID      bool
 	anew       bool  // the target does not know the identity used last: another producer is needed
 	expect     int64 // target offset of the next record if nobody else writes; -1 unknown
 	lane       int
 	maxBytes   int64 // learned from refusals
 	maxRecords int
+	reread     bool
 	appendTime bool // the target gives its own timestamps
 	foreignAt  time.Time
 
@@ -70,49 +72,40 @@ type view struct {
 	min      uint64 // answers to metadata requests up to this number are too old
 	id       [16]byte
 	leader   int32 // -1: not known, or none
+	epoch    int32 // of the leader; -1 not known
 	seen     bool  // an answer since min
 	badSince time.Time
 	otherID  time.Time // since when another id is seen
 }
 
-// sending is the batch under way.
-type sending struct {
-	unit      *unit
-	next      int64 // position once acknowledged
-	id        identity
-	inRequest bool
-	uncertain bool // a request with it had no answer: it may be on the target
-	looked    bool // since the last lost answer the target's log was looked at, and it is not there
-	stale     bool // the partition was assigned anew meanwhile
-	failures  int
-	since     time.Time
-	notBefore time.Time
-}
-
 // reset starts the partition at an assignment. The path's lock is held.
 func (p *mirror) reset(t *part, a Assignment) {
 	t.leaving = false
+	p.abandon(t)
+	p.unlist(t)
 	p.dropQueue(t)
-	if s := t.sending; s != nil {
-		if s.inRequest {
-			s.stale = true
-		} else {
-			p.release(t)
-		}
-	}
-	keep := t.sending
 	*t = part{
-		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, sending: keep,
+		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, pipeline: t.pipeline,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
 		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, queue: t.queue, counted: t.counted,
-		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1},
-		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1},
+		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},
+		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1, epoch: -1},
 	}
 	p.start(t)
+	p.settle(t)
 	p.source.markDirty(a.Source.Topic)
 	p.target.markDirty(a.Target.Topic)
 	notify(p.source.urgent)
 	notify(p.target.urgent)
+	notify(p.wakeSettings)
+}
+
+// start readies a partition that was assigned, or that starts again; the lock is held.
+func (p *mirror) start(t *part) {
+	t.maxBytes = 0 // not known: the target will say
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.asg.Target.Topic))
+	t.lane = int((h.Sum32()>>1 + uint32(t.asg.Target.Partition)) % maxLanes)
 }
 
 // dropQueue forgets what was read and not sent; it will be read again.
@@ -120,34 +113,23 @@ func (p *mirror) dropQueue(t *part) {
 	t.queue.drop()
 	p.account(t)
 	t.fetchOffset = t.position
-	if t.sending != nil && !t.sending.stale {
-		t.fetchOffset = t.sending.next
+	if last := t.last(); last != nil {
+		t.fetchOffset = last.next
 	}
 	t.fetchSeq++
 	t.fetchStop = nil
 }
 
-// release ends the batch under way, acknowledged or not.
-func (p *mirror) release(t *part) {
-	t.sending.unit.drop()
-	t.sending = nil
-	p.account(t)
-	p.settle(t)
-}
-
 // account brings the bytes in flight up to date with a partition; the lock is held.
 func (p *mirror) account(t *part) {
-	n := t.queue.bytes()
-	if t.sending != nil {
-		n += t.sending.unit.bytes()
-	}
+	n := t.queue.bytes() + t.underWay()
 	p.addInFlight(n - t.counted)
 	t.counted = n
 }
 
 // settle does what waits for a partition's last acknowledgement.
 func (p *mirror) settle(t *part) {
-	if t.sending != nil || !t.queue.empty() {
+	if len(t.under) > 0 || !t.queue.empty() {
 		return
 	}
 	if t.idle != nil {
@@ -182,14 +164,9 @@ func (p *mirror) stopPart(t *part, s Stop) {
 	}
 	t.attempts++
 	p.dropQueue(t)
-	if t.sending != nil && !t.sending.inRequest {
-		t.sending.unit.drop()
-		t.sending = nil
-		p.account(t)
-	} else if t.sending != nil {
-		t.sending.stale = true
+	if t.awaiting == 0 && !t.unread {
+		p.rewind(t, 0)
 	}
-	t.fetchOffset = t.position
 	p.tellStopped(t, s)
 	p.settle(t)
 }
@@ -233,7 +210,7 @@ func (p *mirror) retry(t *part) {
 }
 
 func (v *view) refresh(asked uint64) {
-	*v = view{min: asked, id: v.id, leader: -1}
+	*v = view{min: asked, id: v.id, leader: -1, epoch: -1}
 }
 
 // tell queues a call of the observer that is dropped when the partition is assigned anew before; Assign waits for one
@@ -325,7 +302,18 @@ func (p *mirror) resolve(s *side, t *part, now time.Time) {
 		if v.id == zero {
 			v.id = tm.id
 		}
-		v.leader, v.badSince, v.otherID = leader, time.Time{}, time.Time{}
+		v.badSince, v.otherID = time.Time{}, time.Time{}
+		epoch := tm.epochs[tp.Partition]
+		if epoch < v.epoch && tm.id != zero { // a broker that has not heard of it yet; without ids it may be another topic
+			s.dirty[tp.Topic] = true
+			return
+		}
+		v.epoch = epoch
+		if onSource {
+			v.leader = leader
+			return
+		}
+		p.lead(t, leader)
 	}
 }
 

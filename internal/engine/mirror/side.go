@@ -57,7 +57,8 @@ type topicMeta struct {
 	id       [16]byte
 	err      error // of the topic as a whole
 	leaders  map[int32]int32
-	answered uint64 // by which request
+	epochs   map[int32]int32 // of the leaders, -1 not known
+	answered uint64          // by which request
 }
 
 // health tells when a side has not answered for a while. It has its own lock, since client hooks use it.
@@ -314,13 +315,13 @@ func (s *side) refresh(ctx context.Context) {
 		if rt.Topic == nil {
 			continue
 		}
-		tm := &topicMeta{id: rt.TopicID, err: kerr.ErrorForCode(rt.ErrorCode), leaders: map[int32]int32{}, answered: number}
+		tm := &topicMeta{id: rt.TopicID, err: kerr.ErrorForCode(rt.ErrorCode), leaders: map[int32]int32{}, epochs: map[int32]int32{}, answered: number}
 		for _, rp := range rt.Partitions {
 			leader := rp.Leader
 			if rp.ErrorCode != 0 && !errors.Is(kerr.ErrorForCode(rp.ErrorCode), kerr.ReplicaNotAvailable) {
 				leader = -1
 			}
-			tm.leaders[rp.Partition] = leader
+			tm.leaders[rp.Partition], tm.epochs[rp.Partition] = leader, rp.LeaderEpoch
 		}
 		s.topics[*rt.Topic] = tm
 	}

@@ -124,12 +124,6 @@ func (q *unitQueue) take() (u *unit, next int64) {
 	return u, u.next
 }
 
-// putBack undoes a take.
-func (q *unitQueue) putBack(u *unit) {
-	q.units = append([]*unit{u}, q.units...)
-	q.size += u.bytes()
-}
-
 func (q *unitQueue) drop() {
 	for _, u := range q.units {
 		u.drop()

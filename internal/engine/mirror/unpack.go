@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,6 +20,9 @@ const (
 	// mergedBytes is how much is put together, as it came; rebuiltBytes what a rebuilt batch may take.
 	mergedBytes  = 256 << 10
 	rebuiltBytes = 1_000_000
+	// aloneRawBytes is what a batch may take before compression that is the only one under way over a line of farAway.
+	aloneRawBytes = 8 << 20
+	farAway       = 5 * time.Millisecond
 	// manyRecords in a batch is no limit any more.
 	manyRecords = 1 << 20
 
@@ -64,6 +68,7 @@ type unpacker struct {
 	bytes   int
 	behind  int64 // the offset behind the last batch
 	must    bool  // one of them may not pass
+	mergeTo int   // bytes that are put together, as they came
 	single  bool  // one batch is enough: the target refused larger ones, and the next will be chosen by its answer
 	scratch []byte
 }
@@ -87,7 +92,10 @@ func newUnpacker(p *mirror) *unpacker {
 func (u *unpacker) unpack(w fetchWant, fp *wire.FetchedPartition, buf *wire.Buffer) (*unpacked, error) {
 	u.want, u.out, u.buf = w, &unpacked{upTo: w.offset}, buf
 	u.pending, u.bytes, u.must = u.pending[:0], 0, false
-	u.single, u.behind = w.limits.records < manyRecords, 0
+	u.single, u.behind, u.mergeTo = w.limits.records < manyRecords, 0, mergedBytes
+	if w.limits.alone != 0 {
+		u.mergeTo = u.rebuiltLimit() / 16 * 15 // with the next, not over the limit
+	}
 	if u.committed {
 		u.aborted.Reset(fp.Aborted)
 	}
@@ -117,7 +125,7 @@ func (u *unpacker) one(s *batch.Slicer) error {
 	covered := u.committed && u.aborted.Covers(b)
 	limit := u.want.limits.bytes
 	verdict, reason := batch.Judge(b, u.want.offset, batch.Target{
-		MaxBatchBytes: int(limit), AppendTime: u.want.limits.appendTime, Codec: batch.ProducerCodec,
+		MaxBatchBytes: int(limit), AppendTime: u.want.limits.appendTime, Codec: u.want.limits.codec,
 	})
 	word := reason.String()
 	switch {
@@ -142,7 +150,7 @@ func (u *unpacker) one(s *batch.Slicer) error {
 	}
 	if verdict == batch.Fallback {
 		u.must = true
-	} else if len(b) >= smallBatch || u.single {
+	} else if len(b) >= smallBatch && !u.want.alone(b) || u.single {
 		if err := u.flush(); err != nil {
 			return err
 		}
@@ -174,7 +182,7 @@ func (u *unpacker) take(b batch.Batch, verdict batch.Verdict, reason string) {
 
 func (u *unpacker) push(p pending) error {
 	u.pending = append(u.pending, p)
-	if u.bytes += len(p.raw); u.bytes >= mergedBytes || u.single {
+	if u.bytes += len(p.raw); u.bytes >= u.mergeTo || u.single {
 		return u.flush()
 	}
 	return nil
@@ -201,12 +209,22 @@ func (u *unpacker) flush() error {
 	return nil
 }
 
+// rebuiltLimit is how large a rebuilt batch may be.
+func (u *unpacker) rebuiltLimit() int {
+	if l := u.want.limits.bytes; l > 0 {
+		return int(min(rebuiltBytes, l))
+	}
+	return rebuiltBytes
+}
+
+// alone tells whether a batch will be the only one under way, over a long line.
+func (w *fetchWant) alone(b batch.Batch) bool {
+	return w.limits.alone != 0 && b.MaxTimestamp() < w.limits.alone && len(b) < rebuiltBytes/2
+}
+
 // rebuild makes new batches of the first n of some.
 func (u *unpacker) rebuild(all []pending) (n int, err error) {
-	limit := rebuiltBytes
-	if l := u.want.limits.bytes; l > 0 {
-		limit = int(min(int64(limit), l))
-	}
+	limit := u.rebuiltLimit()
 	records := 0
 	if u.want.limits.records < math.MaxInt32 {
 		records = u.want.limits.records
@@ -214,6 +232,9 @@ func (u *unpacker) rebuild(all []pending) (n int, err error) {
 	options := batch.Options{Want: u.want.offset, MaxBatchBytes: limit, MaxRecords: min(max(records, 0), batch.DefaultMaxRecords)}
 	if u.single {
 		options.MaxBatches = 1
+	}
+	if u.want.limits.alone != 0 {
+		options.RawBytes = aloneRawBytes
 	}
 	u.builder.Reset(options)
 	u.decompressor.left = maxOld

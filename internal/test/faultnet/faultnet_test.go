@@ -90,6 +90,21 @@ func TestAProxyPassesBytesOnUntilItIsTold(t *testing.T) {
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(begin), 2*moment)
 		}},
+		{"a longer line, on which much may be under way", func(t *testing.T, p *Proxy, c net.Conn) {
+			require.NoError(t, p.Latency(moment))
+			begin := time.Now()
+			for range 20 {
+				_, err := c.Write([]byte("x"))
+				require.NoError(t, err)
+			}
+			require.NoError(t, c.(*net.TCPConn).CloseWrite())
+			n, err := io.Copy(io.Discard, c)
+			require.NoError(t, err)
+			require.EqualValues(t, 20, n)
+			took := time.Since(begin)
+			require.GreaterOrEqual(t, took, 2*moment)
+			require.Less(t, took, 10*moment)
+		}},
 		{"throttle", func(t *testing.T, p *Proxy, c net.Conn) {
 			require.NoError(t, p.Throttle(100_000))
 			begin := time.Now()

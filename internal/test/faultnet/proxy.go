@@ -39,6 +39,7 @@ type mode struct {
 	stallUp    bool
 	stallDown  bool
 	delay      time.Duration
+	latency    time.Duration
 	bytesPerMs int // 0: unlimited
 }
 
@@ -149,6 +150,9 @@ func (p *Proxy) Stall(d Direction) error {
 
 // Delay holds each piece of data back for d, in both directions, until Heal.
 func (p *Proxy) Delay(d time.Duration) error { return p.set(func(m *mode) { m.delay = d }) }
+
+// Latency makes the line longer: what is sent arrives d later, in both directions, however much is on its way, until Heal.
+func (p *Proxy) Latency(d time.Duration) error { return p.set(func(m *mode) { m.latency = d }) }
 
 // Throttle passes about this many bytes per second in each direction of each connection, until Heal.
 func (p *Proxy) Throttle(bytesPerSecond int) error {
@@ -275,6 +279,8 @@ func (p *Proxy) serve(client net.Conn) {
 // failure breaks both.
 func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 	buf := make([]byte, 32<<10)
+	var travel *traveller
+	defer func() { travel.end() }()
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
@@ -283,10 +289,20 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 				abort(dst)
 				return
 			}
-			if _, err := dst.Write(buf[:n]); err != nil {
+			if m, _ := p.look(); travel == nil && m.latency > 0 {
+				travel = p.travel(dst, src)
+			}
+			if travel != nil {
+				if !travel.send(buf[:n]) {
+					return
+				}
+			} else if _, err := dst.Write(buf[:n]); err != nil {
 				abort(src)
 				return
 			}
+		}
+		if err != nil {
+			travel.end()
 		}
 		if errors.Is(err, io.EOF) {
 			if half, ok := dst.(*net.TCPConn); ok {
@@ -298,6 +314,60 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 			abort(dst)
 			return
 		}
+	}
+}
+
+// traveller writes pieces when they have been on their way for long enough.
+type traveller struct {
+	proxy *Proxy
+	on    chan piece
+	done  chan struct{}
+	over  sync.Once
+}
+
+type piece struct {
+	data []byte
+	due  time.Time
+}
+
+// travelling is how many pieces are on their way at most.
+const travelling = 1024
+
+func (p *Proxy) travel(dst, src net.Conn) *traveller {
+	t := &traveller{proxy: p, on: make(chan piece, travelling), done: make(chan struct{})}
+	p.wg.Go(func() {
+		defer close(t.done)
+		for one := range t.on {
+			select {
+			case <-time.After(time.Until(one.due)):
+			case <-p.ctx.Done():
+				return
+			}
+			if _, err := dst.Write(one.data); err != nil {
+				abort(src)
+				return
+			}
+		}
+	})
+	return t
+}
+
+// send has a copy of data on its way; false when the other end is gone.
+func (t *traveller) send(data []byte) bool {
+	m, _ := t.proxy.look()
+	select {
+	case t.on <- piece{append([]byte(nil), data...), time.Now().Add(m.latency)}:
+		return true
+	case <-t.done:
+		return false
+	}
+}
+
+// end returns when all that is on its way has arrived.
+func (t *traveller) end() {
+	if t != nil {
+		t.over.Do(func() { close(t.on) })
+		<-t.done
 	}
 }
 

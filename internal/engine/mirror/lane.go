@@ -1,0 +1,401 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
+	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
+)
+
+const (
+	requestBytes = 8 << 20
+	// maxLanes is over how many connections the partitions of a target broker are spread. The broker works on one request
+	// of a connection at a time.
+	maxLanes = 2
+	// slowLane is for partitions that make the target wait for its replicas, readLane for looking at the target.
+	slowLane, readLane = maxLanes, maxLanes + 1
+	// produceTimeout is how long the target waits for its replicas.
+	produceTimeout = 15 * time.Second
+	// withheldPause is when Config.MayWrite is asked again after it said no.
+	withheldPause = 100 * time.Millisecond
+	// longWait is how long a request takes that holds up others, beyond the line.
+	longWait = 2 * time.Second
+	// slowAcks is how many acknowledgements a partition stays in the slow lane.
+	slowAcks = 8
+)
+
+// laneKey names a lane: one of a broker's connections.
+type laneKey struct {
+	broker int32
+	index  int
+}
+
+// lane writes the batches of its partitions through one connection to one broker, in one goroutine, so that they go out in
+// the order in which they were made. The path's lock guards it.
+type lane struct {
+	laneKey
+	ready []*part // have something to send; each takes its turn
+	wake  chan struct{}
+	busy  int // requests under way
+	conn  *wire.Conn
+	ended *wire.Conn // whose end was noted
+	line  line
+	limit int64 // bytes of the next request: over a slow line large ones run into time-outs
+	// failures in a row, and when to try again.
+	failures  int
+	notBefore time.Time
+}
+
+// produceJob is one Produce request. Its batches are awaited.
+type produceJob struct {
+	sends []produceSend
+	bytes int64
+	began time.Time
+	mark  uint64
+}
+
+type produceSend struct {
+	part  *part
+	batch *sending
+	tp    TP
+	id    [16]byte
+}
+
+// enlist has a partition take its turn in the lane where it belongs, if it has anything to send; the lock is held.
+func (p *mirror) enlist(t *part) {
+	if t.listed != nil || t.tgt.leader < 0 || t.state != running && t.state != closing || !t.ready() {
+		return
+	}
+	k := laneKey{t.tgt.leader, pick(t.slow > 0, slowLane, t.lane)}
+	l := p.lanes[k]
+	if l == nil {
+		l = &lane{laneKey: k, wake: make(chan struct{}, 1), limit: requestBytes, line: line{trip: p.fixedTrip, fixed: p.fixedTrip > 0}}
+		p.lanes[k] = l
+		p.opened = append(p.opened, l)
+		notify(p.wakeProduce)
+	}
+	t.listed = l
+	l.ready = append(l.ready, t)
+	notify(l.wake)
+}
+
+// unlist takes a partition out of the lane where it waits; the lock is held.
+func (p *mirror) unlist(t *part) {
+	if l := t.listed; l != nil {
+		l.ready = slices.DeleteFunc(l.ready, func(one *part) bool { return one == t })
+		t.listed = nil
+	}
+}
+
+// enlistLater enlists a partition whose pause ends then.
+func (p *mirror) enlistLater(t *part, in time.Duration) {
+	time.AfterFunc(in, func() { p.locked(func() { p.enlist(t) }) })
+}
+
+// produceLoop starts the lanes.
+func (p *mirror) produceLoop(ctx context.Context) {
+	for {
+		var opened []*lane
+		p.locked(func() { opened, p.opened = p.opened, nil })
+		for _, l := range opened {
+			p.spawn("writing", func() { p.laneLoop(ctx, l) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wakeProduce:
+		}
+	}
+}
+
+func (p *mirror) laneLoop(ctx context.Context, l *lane) {
+	for ctx.Err() == nil {
+		var due bool
+		var pause time.Duration
+		p.locked(func() { due, pause = l.due(time.Now()) })
+		switch {
+		case due && !p.cfg.MayWrite():
+			pause = withheldPause
+		case due:
+			pause = p.writeNext(ctx, l)
+		case pause == 0:
+			select {
+			case <-ctx.Done():
+			case <-l.wake:
+			}
+		}
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}
+}
+
+// due tells whether a request may be made now, or else when to look again; 0: when something happens. The lock is held.
+func (l *lane) due(now time.Time) (due bool, in time.Duration) {
+	switch {
+	case len(l.ready) == 0 || l.busy >= l.line.requests():
+		return false, 0
+	case now.Before(l.notBefore):
+		return false, l.notBefore.Sub(now)
+	}
+	return true, 0
+}
+
+// writeNext makes a request of what is ready and sends it, and says how long to wait before the next.
+func (p *mirror) writeNext(ctx context.Context, l *lane) (pause time.Duration) {
+	mark := p.target.health.begin(time.Now())
+	_, conn, err := p.produces.connect(ctx, l.broker, l.index)
+	if err != nil {
+		p.target.end(mark, err)
+		p.metrics.failure("target", "request", err)
+		p.locked(func() {
+			p.laneFailed(l, nil, err)
+			for _, t := range l.ready {
+				p.target.markDirty(t.asg.Target.Topic) // perhaps somebody else leads them now
+			}
+		})
+		return 0
+	}
+	var j *produceJob
+	p.locked(func() {
+		l.conn = conn
+		j = p.compose(ctx, l, time.Now())
+	})
+	if j == nil {
+		p.target.end(mark, context.Canceled) // which says nothing of the target
+		return 0
+	}
+	j.mark = mark
+	r := j.request()
+	if !p.cfg.MayWrite() {
+		p.target.end(mark, context.Canceled)
+		p.locked(func() { p.withhold(l, j) })
+		return withheldPause
+	}
+	done := func(resp *wire.ProduceResponse, err error) {
+		fault := report.Contained("the data path: answers", func() error {
+			p.answered(l, conn, j, resp, err)
+			return nil
+		})
+		if fault != nil {
+			p.failed(fault)
+		}
+	}
+	if err = conn.Produce(r, done); err != nil {
+		done(nil, fmt.Errorf("produce: %w", err))
+	}
+	return 0
+}
+
+// compose takes the turns of the partitions that are ready, in one request; nil when none sends anything now. The lock is
+// held.
+func (p *mirror) compose(ctx context.Context, l *lane, now time.Time) *produceJob {
+	j := &produceJob{began: now}
+	for turns := len(l.ready); turns > 0 && j.bytes < l.limit; turns-- {
+		t := l.ready[0]
+		l.ready = l.ready[1:]
+		t.listed = nil
+		if t.tgt.leader != l.broker || pick(t.slow > 0, slowLane, t.lane) != l.index {
+			p.enlist(t) // it moved
+			continue
+		}
+		if t.suspect && len(j.sends) > 0 {
+			p.enlist(t)
+			continue
+		}
+		b := p.nextBatch(ctx, t, l, now)
+		if b == nil {
+			continue
+		}
+		j.sends = append(j.sends, produceSend{part: t, batch: b, tp: t.asg.Target, id: t.tgt.id})
+		j.bytes += b.unit.bytes()
+		p.enlist(t)
+		if t.suspect {
+			break
+		}
+	}
+	if len(l.ready) == 0 {
+		l.ready = nil
+	}
+	if len(j.sends) == 0 {
+		return nil
+	}
+	l.busy++
+	return j
+}
+
+// request encodes the job, one topic behind the other.
+func (j *produceJob) request() *wire.ProduceRequest {
+	r := &wire.ProduceRequest{Timeout: produceTimeout}
+	slices.SortStableFunc(j.sends, func(a, b produceSend) int { return strings.Compare(a.tp.Topic, b.tp.Topic) })
+	for i, s := range j.sends {
+		if i == 0 || s.tp.Topic != j.sends[i-1].tp.Topic {
+			r.Topics = append(r.Topics, wire.ProduceTopic{Name: s.tp.Topic, ID: s.id})
+		}
+		if s.id == [16]byte{} {
+			r.MaxVersion = wire.LastProduceByName
+		}
+		of := &r.Topics[len(r.Topics)-1]
+		of.Partitions = append(of.Partitions, wire.ProducePartition{Partition: s.tp.Partition, Records: s.batch.unit.encode(s.batch.id)})
+	}
+	return r
+}
+
+// find is the send that a part of an answer is about, at place k in most cases; -1: none.
+func (j *produceJob) find(k int, rp *wire.ProducedPartition) int {
+	is := func(s *produceSend) bool {
+		if s.tp.Partition != rp.Partition {
+			return false
+		}
+		if len(rp.Topic) > 0 {
+			return s.tp.Topic == string(rp.Topic)
+		}
+		return s.id == rp.TopicID
+	}
+	if k < len(j.sends) && is(&j.sends[k]) {
+		return k
+	}
+	for i := range j.sends {
+		if is(&j.sends[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// answered takes the answer to a request, or what became of it without one. It runs on the connection's own goroutine,
+// perhaps when the path has ended already, so that it starts nothing.
+func (p *mirror) answered(l *lane, conn *wire.Conn, j *produceJob, resp *wire.ProduceResponse, err error) {
+	all := make([]written, len(j.sends))
+	for i := range all {
+		all[i] = written{missing: true, unsent: err != nil && unsent(err)}
+	}
+	if err == nil {
+		for k := range resp.Partitions {
+			if i := j.find(k, &resp.Partitions[k]); i >= 0 {
+				all[i] = answerOf(&resp.Partitions[k])
+			}
+		}
+	} else {
+		p.metrics.failure("target", "request", err)
+	}
+	p.target.end(j.mark, err)
+	now := time.Now()
+	p.locked(func() {
+		l.busy--
+		if err != nil {
+			p.laneFailed(l, conn, err)
+		} else {
+			p.laneWorked(l, j, now.Sub(j.began), resp.Throttle, now)
+			for _, n := range resp.Nodes {
+				p.target.addresses[n.ID] = net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
+			}
+		}
+		for i, s := range j.sends {
+			p.produced(s, all[i], err)
+		}
+		notify(l.wake)
+	})
+	notify(p.wakeFetch)
+}
+
+func answerOf(rp *wire.ProducedPartition) written {
+	w := written{
+		code: rp.ErrorCode, base: rp.BaseOffset, message: string(rp.Message), appendTime: rp.AppendTime >= 0,
+		leader: rp.Leader.Node, epoch: rp.Leader.Epoch,
+	}
+	for _, f := range rp.Records {
+		w.faults = append(w.faults, recordFault{index: int(f.Index), message: string(f.Message)})
+	}
+	return w
+}
+
+// laneWorked notes an answered request; the lock is held.
+func (p *mirror) laneWorked(l *lane, j *produceJob, took, throttled time.Duration, now time.Time) {
+	l.failures, l.notBefore = 0, time.Time{}
+	if took < requestTimeout/8 {
+		l.limit = min(2*l.limit, requestBytes)
+	}
+	if throttled == 0 && l.line.took(now, took) {
+		p.probes = append(p.probes, l)
+		notify(p.wakeProbe)
+	}
+	long := took > longWait+4*l.line.trip && throttled == 0 && l.busy == 0
+	for _, s := range j.sends {
+		switch {
+		case long && len(j.sends) > 1:
+			s.part.suspect = true
+		case long:
+			s.part.slow, s.part.suspect = slowAcks, false
+		default:
+			s.part.suspect = false
+		}
+	}
+}
+
+// laneFailed notes that the way to a broker failed, once for each connection that ends; the lock is held.
+func (p *mirror) laneFailed(l *lane, conn *wire.Conn, err error) {
+	if conn != nil && conn == l.ended {
+		return
+	}
+	l.ended = conn
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		l.limit = max(l.limit/2, minRequestBytes)
+	}
+	l.failures++
+	l.notBefore = time.Now().Add(min(time.Second, 50*time.Millisecond<<min(l.failures, 6)))
+	p.cfg.Logger.Debug("lane failed", slog.Int("broker", int(l.broker)), slog.Int("lane", l.index), slog.Any("error", err))
+	notify(l.wake)
+}
+
+// withhold takes a request back that was not sent, since nothing may be written now; the lock is held.
+func (p *mirror) withhold(l *lane, j *produceJob) {
+	l.busy--
+	for _, s := range j.sends {
+		if s.batch.stale {
+			p.leave(s.part, s.batch)
+			continue
+		}
+		s.batch.stage = made
+		s.part.awaiting--
+		p.enlist(s.part)
+	}
+}
+
+// probeLoop finds out how long the way to a broker is when requests that write take long.
+func (p *mirror) probeLoop(ctx context.Context) {
+	for {
+		var lanes []*lane
+		p.locked(func() { lanes, p.probes = p.probes, nil })
+		for _, l := range lanes {
+			var shortest time.Duration
+			for range 3 { // the first may have to connect
+				began := time.Now()
+				if _, err := p.target.request(ctx, l.broker, kmsg.NewPtrApiVersionsRequest()); err == nil {
+					shortest = shorter(shortest, time.Since(began))
+				}
+			}
+			p.locked(func() { l.line.measured(time.Now(), shortest) })
+			notify(l.wake)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wakeProbe:
+		}
+	}
+}
