@@ -29,7 +29,7 @@ func (t *Task) lookAhead(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	d, err := t.topics.Discover(ctx)
-	if err != nil {
+	if err != nil || d.Matched == 0 { // of a topic just made not every broker knows yet: the refresh looks again
 		return
 	}
 	have, err := t.topics.DescribeTarget(ctx, remoteNames(d.Topics))

@@ -164,3 +164,27 @@ func TestASideMayBeJudgedWhileItFails(t *testing.T) {
 	}
 	<-done
 }
+
+func TestAFlowIsNotRunningBeforeWhatTheFirstRefreshFoundShows(t *testing.T) {
+	t.Parallel()
+	task, _, _ := idle(t)
+	// What follows happens between the two looks of a status: at its conditions, and at whether the task is ready.
+	task.board.Set(report.Condition{Code: "SOURCE_X", Severity: report.Warning, Subject: report.Flow})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d, _ := found()
+		task.reportSelection(d)
+		task.statusMu.Lock()
+		task.ready = true
+		task.statusMu.Unlock()
+	}()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		require.NotEqual(t, report.Running, task.status(time.Now(), "").State)
+	}
+}

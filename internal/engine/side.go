@@ -109,25 +109,27 @@ func (s *side) current() (since time.Time, err error) {
 
 // watch keeps the condition in step with what is said, until ctx ends.
 func (s *side) watch(ctx context.Context) {
-	tick := time.NewTicker(diagnoseInterval)
-	defer tick.Stop()
+	var again <-chan time.Time // nil while all is well
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
-		case <-tick.C:
+		case <-again:
 		}
+		again = nil
 		since, err := s.current()
 		if err == nil {
 			s.clear("")
 			continue
 		}
+		again = time.After(diagnoseInterval)
 		p := s.diagnose(ctx, s.cluster, err)
 		if ctx.Err() != nil {
 			return
 		}
 		if _, err := s.current(); err == nil {
+			again = nil
 			s.clear("")
 			continue
 		}

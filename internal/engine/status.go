@@ -49,6 +49,10 @@ func (t *Task) setExcluded(excluded []report.Excluded) {
 
 // status is all that is known now. force replaces the state that the conditions give.
 func (t *Task) status(now time.Time, force report.State) report.Status {
+	// Asked before the conditions: what the first refresh has found is among them then.
+	t.statusMu.Lock()
+	ready := t.ready
+	t.statusMu.Unlock()
 	s := report.Status{ObservedAt: now, Conditions: t.board.List()}
 	running, total := t.showTopics(&s)
 	t.m.observeConditions(s.Conditions)
@@ -62,7 +66,7 @@ func (t *Task) status(now time.Time, force report.State) report.Status {
 	s.Excluded = t.excluded
 	s.State = force
 	if force == "" {
-		s.State = stateOf(s.Conditions, t.ready, running, total)
+		s.State = stateOf(s.Conditions, ready, running, total)
 	}
 	if s.State != t.lastState {
 		t.log.Info("state changed", slog.String("from", string(t.lastState)), slog.String("to", string(s.State)))

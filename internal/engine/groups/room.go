@@ -160,8 +160,7 @@ func (r *Room) syncLoop(ctx context.Context) error {
 	if r.cfg.SyncGroupOffsets {
 		every = min(every, r.cfg.SyncInterval/4)
 	}
-	ticker := time.NewTicker(max(minTick, every))
-	defer ticker.Stop()
+	every = max(minTick, every)
 	for {
 		now := r.cfg.Now()
 		if now.Sub(r.refreshedAt()) >= r.cfg.RefreshInterval {
@@ -178,12 +177,24 @@ func (r *Room) syncLoop(ctx context.Context) error {
 				r.cfg.Logger.Debug("group sync failed", slog.Any("error", err))
 			}
 		}
+		timer := time.NewTimer(r.pause(every))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 		}
 	}
+}
+
+// pause is how long the sync loop may wait: as long as no group is kept nothing can become due before the next refresh.
+func (r *Room) pause(every time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.kept) > 0 || r.syncFailed {
+		return every
+	}
+	return max(every, r.cfg.RefreshInterval-r.cfg.Now().Sub(r.refreshed))
 }
 
 // bounded is the context of one step.
