@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,20 +22,28 @@ import (
 // counted is how many fetched batches met with a verdict for a reason.
 func (b *bench) counted(verdict batch.Verdict, reason string) int {
 	b.tb.Helper()
+	return b.metric("mirrorflow_batches_total", map[string]string{"verdict": verdict.String(), "reason": reason})
+}
+
+// metric is the value of a counter with the labels.
+func (b *bench) metric(name string, want map[string]string) int {
+	b.tb.Helper()
 	gatherer, ok := b.path.metrics.registry.(prometheus.Gatherer)
 	require.True(b.tb, ok)
 	families, err := gatherer.Gather()
 	require.NoError(b.tb, err)
 	for _, f := range families {
-		if f.GetName() != "mirrorflow_batches_total" {
+		if f.GetName() != name {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			labels := map[string]string{}
+			found := 0
 			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
+				if v, ok := want[l.GetName()]; ok && v == l.GetValue() {
+					found++
+				}
 			}
-			if labels["verdict"] == verdict.String() && labels["reason"] == reason {
+			if found == len(want) {
 				return int(m.GetCounter().GetValue())
 			}
 		}
@@ -185,6 +194,30 @@ func TestBatchOverTheTargetsLimitIsSplit(t *testing.T) {
 	}
 	require.Positive(t, b.counted(batch.Fallback, "too_large"))
 	require.Zero(t, b.seen.stopCount(TP{topic, 0}))
+}
+
+func TestTheTargetsSettingsAreKnownBeforeTheyAreNeeded(t *testing.T) {
+	t.Parallel()
+	source, target, b := shared(t, batches, nil)
+	topic := kafkatest.UniqueName(t)
+	kafkatest.CreateTopic(t, source, topic, 1, nil)
+	kafkatest.CreateTopic(t, target, remote(topic), 1, map[string]string{"max.message.bytes": "100000", "compression.type": "zstd"})
+	b.assign(topic, 1, 0)
+	wait.For(t, 20*time.Second, "the settings", func() error {
+		b.path.mu.Lock()
+		defer b.path.mu.Unlock()
+		if s := b.path.settings[remote(topic)]; s.read.IsZero() {
+			return errors.New("not read")
+		}
+		return nil
+	})
+	fillBatches(t, source, topic, 2, 500, 1000, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	fillBatches(t, source, topic, 2, 50, 1000)
+	b.until(source, topic)
+	require.Positive(t, b.counted(batch.Fallback, "too_large"))
+	require.Positive(t, b.counted(batch.Pass, "recompressed"), "lz4 onto a topic of zstd")
+	require.Zero(t, b.metric("mirrorflow_request_errors_total", map[string]string{"operation": "produce", "code": "MESSAGE_TOO_LARGE"}), "nothing had to be refused first")
+	kafkatest.RequireEqual(t, kafkatest.ReadAll(t, source, topic, kafkatest.ReadCommitted), kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted))
 }
 
 func TestBatchesWithHolesAreBuiltAnew(t *testing.T) {

@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,6 +108,27 @@ func TestFaultsInTheMiddleOfAPipelineNeitherLoseNorRepeatNorReorder(t *testing.T
 					m.limit(t, "9000")
 					m.untilAt(m.tp, 6000) // at one batch for each answer of the source
 					m.limit(t, "1048588")
+				})
+			})
+			t.Run("the right to write ends", func(t *testing.T) {
+				var gone atomic.Bool
+				topic := kafkatest.UniqueName(t)
+				kafkatest.CreateTopic(t, source, topic, 1, nil)
+				kafkatest.CreateTopic(t, target, remote(topic), 1, nil)
+				fill16K(t, source, topic, 0, 10, time.Now())
+				b := run(t, batches, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), func(c *Config) {
+					c.MayWrite = func() bool { return !gone.Load() }
+				})
+				b.assign(topic, 1, 0)
+				b.until(source, topic)
+				before := line.Resets()
+				gone.Store(true)
+				b.end()
+				wait.For(t, 10*time.Second, "a reset: what the broker has not read yet is dropped", func() error {
+					if line.Resets() == before {
+						return errors.New("none")
+					}
+					return nil
 				})
 			})
 			t.Run("the leader is killed", func(t *testing.T) {

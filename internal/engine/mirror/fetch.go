@@ -27,7 +27,7 @@ type fetchWant struct {
 	id     [16]byte
 	offset int64
 	seq    uint64
-	limits limits
+	limits limits // as they are when the answer has come
 }
 
 // limits is what a batch may be, by what is known of the target.
@@ -90,7 +90,6 @@ func (p *mirror) fetchJobs(now time.Time) []fetchJob {
 		t.fetching = true
 		j.wants = append(j.wants, fetchWant{
 			part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq,
-			limits: p.limitsOf(t, now),
 		})
 	}
 	jobs := make([]fetchJob, 0, len(byBroker))
@@ -117,7 +116,7 @@ type bounds struct {
 }
 
 // fetched takes the answer for one partition; unpack gives what it held, and is called without the lock.
-func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func() (*unpacked, error)) {
+func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func(fetchWant) (*unpacked, error)) {
 	t := w.part
 	if code := kerr.ErrorForCode(b.code); code != nil {
 		stop := p.fetchFault(ctx, w, code, broker)
@@ -127,7 +126,8 @@ func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int3
 		p.fetchFailed(t, w, stop, code)
 		return
 	}
-	h, err := unpack()
+	p.locked(func() { w.limits = p.limitsOf(t, time.Now()) })
+	h, err := unpack(w)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.fetching = false

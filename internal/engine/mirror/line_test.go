@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -60,13 +61,20 @@ func TestAPartitionFillsALineOf80Milliseconds(t *testing.T) {
 	target, line := farTarget(t, kafkatest.V43, nil)
 	// Who waits for the answer to each batch of 16 KB moves 0.2 MB/s.
 	const alone = 0.2
-	for name, age := range map[string]time.Duration{"young": 0, "30 days old": 30 * 24 * time.Hour} {
+	const month = 30 * 24 * time.Hour
+	for name, one := range map[string]struct {
+		age     time.Duration
+		configs map[string]string
+	}{
+		"young": {}, "30 days old": {age: month}, "30 days old with new times": {month, map[string]string{"message.timestamp.type": "LogAppendTime"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			topic := kafkatest.UniqueName(t)
-			keep := map[string]string{"retention.ms": "-1"}
-			kafkatest.CreateTopic(t, source, topic, 1, keep)
-			kafkatest.CreateTopic(t, target, remote(topic), 1, keep)
-			fill16K(t, source, topic, 0, 1500, time.Now().Add(-age))
+			configs := map[string]string{"retention.ms": "-1"}
+			kafkatest.CreateTopic(t, source, topic, 1, configs)
+			maps.Copy(configs, one.configs)
+			kafkatest.CreateTopic(t, target, remote(topic), 1, configs)
+			fill16K(t, source, topic, 0, 1500, time.Now().Add(-one.age))
 			require.NoError(t, line.Latency(40*time.Millisecond))
 			t.Cleanup(func() { require.NoError(t, line.Heal()) })
 			b := run(t, batches, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), nil)

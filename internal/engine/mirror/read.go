@@ -49,7 +49,7 @@ func (p *mirror) read(ctx context.Context, j fetchJob) {
 			continue
 		}
 		ends := Ends{LogStart: fp.LogStart, HighWatermark: fp.HighWatermark, LastStable: fp.LastStable}
-		p.fetched(ctx, w, bounds{fp.ErrorCode, ends}, j.broker, func() (*unpacked, error) { return u.unpack(w, fp, resp.Buffer) })
+		p.fetched(ctx, w, bounds{fp.ErrorCode, ends}, j.broker, func(w fetchWant) (*unpacked, error) { return u.unpack(w, fp, resp.Buffer) })
 	}
 	p.unpackers.Put(u)
 	resp.Release() // before anybody asks how much room there is

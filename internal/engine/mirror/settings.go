@@ -82,11 +82,14 @@ func (p *mirror) readSettings(ctx context.Context, topics []string) {
 	defer p.mu.Unlock()
 	for i := range resp.Resources {
 		r := &resp.Resources[i]
+		s := topicSettings{read: time.Now(), codec: batch.ProducerCodec}
 		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
 			p.metrics.failure("target", "settings", err)
+			if denied(err) {
+				p.settings[r.ResourceName] = s // as if nothing were set, and asked less often
+			}
 			continue
 		}
-		s := topicSettings{read: time.Now(), codec: batch.ProducerCodec}
 		for _, c := range r.Configs {
 			if c.Value != nil {
 				p.setting(&s, r.ResourceName, c.Name, *c.Value)

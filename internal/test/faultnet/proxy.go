@@ -13,6 +13,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,6 +58,7 @@ type Proxy struct {
 	listener net.Listener  // nil while refusing
 	conns    map[net.Conn]struct{}
 	accepted int
+	resets   int
 	closed   bool
 }
 
@@ -112,6 +114,13 @@ func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
+}
+
+// Resets counts the connections that clients ended with a reset.
+func (p *Proxy) Resets() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.resets
 }
 
 // SetTarget changes the server that new connections are passed on to.
@@ -311,6 +320,11 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 			return
 		}
 		if err != nil {
+			if d == Upward && errors.Is(err, syscall.ECONNRESET) {
+				p.mu.Lock()
+				p.resets++
+				p.mu.Unlock()
+			}
 			abort(dst)
 			return
 		}
