@@ -70,9 +70,12 @@ func Sum(ends map[string][]int64) (sum int64) {
 	return sum
 }
 
+// leadersWithin is long, since thousands of partitions on a busy machine take their time.
+const leadersWithin = 5 * time.Minute
+
 // WaitLeaders waits until all partitions of new topics have leaders, so that what is sent then is not refused for that.
 func WaitLeaders(ctx context.Context, cl *kgo.Client, topics map[string]int32) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, leadersWithin)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
