@@ -66,7 +66,8 @@ func run(ctx context.Context, cfg config.Worker, log *slog.Logger) error {
 	registry := obs.NewRegistry()
 	supervisor, err := worker.New(worker.Config{
 		ID: cfg.WorkerID, TTL: cfg.LeaseTTL, DrainTimeout: cfg.DrainTimeout,
-		Store: db, Opener: opener, PassThrough: cfg.DataPath == config.DataPathBatches, Logger: log, Registerer: registry,
+		Store: db, Opener: opener, PassThrough: cfg.DataPath == config.DataPathBatches,
+		MaxBytesInFlight: cfg.MaxBytesInFlight, Rack: cfg.Rack, Logger: log, Registerer: registry,
 	})
 	if err != nil {
 		return err

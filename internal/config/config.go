@@ -62,6 +62,11 @@ type Worker struct {
 	SecretPrivateKeysFile string `env:"SECRET_PRIVATE_KEYS_FILE"`
 	// DataPath says how records are moved.
 	DataPath DataPath `env:"DATA_PATH" envDefault:"batches"`
+	// MaxBytesInFlight is how many bytes all tasks of the worker together hold that were read and not acknowledged yet.
+	// 1 MiB to 64 GiB.
+	MaxBytesInFlight int64 `env:"MAX_BYTES_IN_FLIGHT" envDefault:"33554432"`
+	// Rack is where the worker runs, as brokers' broker.rack; "": leaders are read.
+	Rack string `env:"RACK"`
 }
 
 // DataPath is a way to move records.
@@ -83,6 +88,9 @@ const (
 	MinLeaseTTL     = 3 * time.Second
 	MaxLeaseTTL     = 10 * time.Minute
 	MaxDrainTimeout = 10 * time.Minute
+	// Of Worker.MaxBytesInFlight.
+	MinBytesInFlight = 1 << 20
+	MaxBytesInFlight = 64 << 30
 )
 
 // LoadAPI reads the API's settings from environ, in the form of os.Environ.
@@ -115,6 +123,9 @@ func LoadWorker(environ []string) (c Worker, warnings []string, err error) {
 	p.within("LEASE_TTL", c.LeaseTTL, MinLeaseTTL, MaxLeaseTTL)
 	if c.DataPath != DataPathRecords && c.DataPath != DataPathBatches {
 		p.fault("DATA_PATH", fmt.Sprintf("is %q, must be records or batches", string(c.DataPath)))
+	}
+	if c.MaxBytesInFlight < MinBytesInFlight || c.MaxBytesInFlight > MaxBytesInFlight {
+		p.fault("MAX_BYTES_IN_FLIGHT", fmt.Sprintf("is %d, must be %d to %d", c.MaxBytesInFlight, int64(MinBytesInFlight), int64(MaxBytesInFlight)))
 	}
 	if c.WorkerID == "" {
 		c.WorkerID = defaultWorkerID()

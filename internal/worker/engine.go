@@ -219,6 +219,10 @@ func (t *task) start() (Runner, error) {
 	cfg.MayWrite = t.trusted
 	cfg.MaxBytesPerSecond = spec.Flow.RateOfTask(t.key.Task)
 	cfg.Source.Metrics, cfg.Target.Metrics = t.s.kafka, t.s.kafka
+	source, target := t.s.shares.take(spec.Source, s.source), t.s.shares.take(spec.Target, s.target)
+	cfg.Hub = t.s.hub
+	cfg.Source.Credentials, cfg.Source.Key = source.Credentials, source.key
+	cfg.Target.Credentials, cfg.Target.Key = target.Credentials, target.key
 	redact := kafka.Redactor{cfg.Source.Credentials, cfg.Target.Credentials}
 	t.mu.Lock()
 	t.redact = redact
@@ -229,11 +233,13 @@ func (t *task) start() (Runner, error) {
 		return err
 	})
 	if err != nil {
+		source.leave()
+		target.leave()
 		return nil, redact.Error(err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.runner, t.started, t.source, t.target = r, spec, cfg.Source.Credentials, cfg.Target.Credentials
+	t.runner, t.started, t.source, t.target = r, spec, source, target
 	if t.order.final() {
 		return r, nil
 	}
@@ -268,8 +274,11 @@ func (t *task) runEngine(reason string) error {
 	}
 	defer func() {
 		t.mu.Lock()
+		source, target := t.source, t.target
 		t.runner, t.started, t.source, t.target = nil, flows.FlowSpec{}, nil, nil
 		t.mu.Unlock()
+		source.leave()
+		target.leave()
 	}()
 	t.s.m.restarts.WithLabelValues(reason).Inc()
 	if reason != "fault" { // a fault's condition stays until the new engine has observed something

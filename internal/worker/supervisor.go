@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine"
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/flows"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
@@ -48,7 +49,11 @@ type Config struct {
 	Opener       Opener            // required
 	// PassThrough lets the engines pass whole batches on; see engine.Config.
 	PassThrough bool
-	Logger      *slog.Logger // nil discards
+	// MaxBytesInFlight is the budget of bytes that all tasks together have read and not handed on; 0: the hub's default.
+	MaxBytesInFlight int64
+	// Rack is where the worker runs, for reading from the nearest replica; "": leaders are read.
+	Rack   string
+	Logger *slog.Logger // nil discards
 	// Registerer gets the worker's and the engines' metrics; nil keeps them to the worker.
 	Registerer prometheus.Registerer
 
@@ -75,6 +80,9 @@ type Supervisor struct {
 	log          *slog.Logger
 	registry     prometheus.Registerer
 	kafka        *kafka.Metrics // of all engines' clients, by side
+	hub          *hub.Hub       // all engines' connections
+	shares       shares
+	trust        trust
 	m            *metrics
 	newRunner    func(engine.Config) (Runner, error)
 	check        func(context.Context, kafka.Cluster) (kafka.Info, *kafka.Problem)
@@ -118,6 +126,7 @@ func New(c Config) (*Supervisor, error) {
 		eventCalls: make(chan struct{}, eventCalls),
 		acquireNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reportNow: make(chan struct{}, 1),
 		jobNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), releaseNow: make(chan struct{}, 1),
+		shares: shares{used: map[string]*share{}}, trust: trust{began: time.Now()},
 		held: map[slot]*task{}, looks: map[uuid.UUID]look{},
 	}
 	if s.log == nil {
@@ -140,8 +149,13 @@ func New(c Config) (*Supervisor, error) {
 	if s.kafka, err = kafka.NewMetrics(s.registry); err != nil {
 		return nil, err
 	}
-	s.m, err = newMetrics(s.registry)
-	return s, err
+	if s.m, err = newMetrics(s.registry); err != nil {
+		return nil, err
+	}
+	s.hub = hub.New(hub.Config{
+		ClientID: s.id, Linger: connectionsLinger, MaxBytesInFlight: c.MaxBytesInFlight, Rack: c.Rack, MayWrite: s.trust.holds, Logger: s.log,
+	})
+	return s, nil
 }
 
 // Ready answers nil while the worker is registered: it reached the database
@@ -200,6 +214,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	end()
 	keeping.Wait()
 	s.asks.Wait()
+	s.hub.Close()
 	s.log.Info("worker stopped", slog.Int("tasks", len(tasks)))
 	return nil
 }

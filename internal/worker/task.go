@@ -59,7 +59,7 @@ type task struct {
 	// What runs, what it works by, and its credentials; nil while nothing does.
 	runner         Runner
 	started        flows.FlowSpec
-	source, target *kafka.Credentials
+	source, target *share
 	// redact knows the secrets of the engine made last: what it answers may quote brokers, which may echo.
 	redact kafka.Redactor
 
@@ -81,6 +81,7 @@ func newTask(s *Supervisor, lease flows.TaskLease, tm term) *task {
 		status: flows.TaskStatus{State: flows.StateStarting, Since: now, ObservedAt: now},
 		dirty:  true,
 	}
+	s.trust.extend(tm)
 	t.timer = time.AfterFunc(tm.left(now), t.trustOver)
 	return t
 }
@@ -96,6 +97,10 @@ func (t *task) trustOver() {
 	}
 	t.mu.Unlock()
 	t.lose("trust over")
+	if !t.s.trust.holds() {
+		// What brokers have not read yet, they need not.
+		t.s.hub.Abort()
+	}
 }
 
 // lose ends everything under the lease at once.
@@ -122,6 +127,7 @@ func (t *task) extend(tm term) {
 		return
 	}
 	t.term = t.term.later(tm)
+	t.s.trust.extend(tm)
 	t.timer.Reset(t.term.left(time.Now()))
 }
 
@@ -229,8 +235,8 @@ func (t *task) followLocked(old, next flows.FlowSpec) bool {
 		case t.source.Get().NeedsNewClient(s.source) || t.target.Get().NeedsNewClient(s.target):
 			return false
 		default:
-			t.source.Set(s.source)
-			t.target.Set(s.target)
+			t.source.set(s.source, next.Source.CredentialsRevision)
+			t.target.set(s.target, next.Target.CredentialsRevision)
 			t.setOwnLocked()
 			t.log.Info("credentials replaced")
 		}

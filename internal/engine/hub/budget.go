@@ -8,18 +8,13 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-const (
-	// mostAsked is the most asked of a broker at a time, in bytes.
-	mostAsked = 8 << 20
-	// leastAsked is the least worth a request, as long as there is room at all.
-	leastAsked = 64 << 10
-	// idleBuffers is how many bytes of buffers that nobody uses are kept.
-	idleBuffers = 2 * mostAsked
-)
+// leastAsked is the least worth a request, in bytes, as long as there is room at all.
+const leastAsked = 64 << 10
 
 // budget counts the bytes read and not given back, of all clusters, in the buffers that hold them.
 type budget struct {
 	total int64
+	most  int64 // asked of a broker at a time
 	pool  *wire.Pool
 	// expected is what requests under way will probably bring.
 	expected atomic.Int64
@@ -29,8 +24,8 @@ type budget struct {
 	least   atomic.Int64 // of waiting
 }
 
-func newBudget(total int64) *budget {
-	b := &budget{total: total, pool: wire.NewPool(idleBuffers), waiting: map[chan<- struct{}]int64{}}
+func newBudget(total, most int64) *budget {
+	b := &budget{total: total, most: most, pool: wire.NewPool(2 * most), waiting: map[chan<- struct{}]int64{}}
 	b.least.Store(math.MaxInt64)
 	b.pool.OnRelease(b.released)
 	return b
@@ -44,9 +39,9 @@ func (b *budget) ask(limit int64) int64 {
 	room := b.free() - b.expected.Load()
 	switch {
 	case room >= leastAsked:
-		return min(limit, mostAsked, room)
+		return min(limit, b.most, room)
 	case b.free() > 0:
-		return leastAsked
+		return min(limit, leastAsked)
 	}
 	return 0
 }

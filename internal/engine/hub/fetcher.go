@@ -23,6 +23,8 @@ const (
 	// leastLimit bounds how far the size of answers goes down over a slow line.
 	leastLimit = 64 << 10
 	maxBackoff = time.Second
+	// sessionFor is how long the broker keeps a session of which nothing is wanted: a flow may only have paused.
+	sessionFor = time.Second
 )
 
 // fetcher reads from one broker for all members, at one isolation level.
@@ -50,6 +52,8 @@ type fetcher struct {
 	poll     uint64 // number of the last one begun
 	session  wire.Session
 	expiry   time.Time // when followers are looked at again
+	open     bool      // the broker has a session
+	emptied  time.Time // since when nothing is wanted; zero: something is
 
 	failures  int
 	refusals  int // of the session, one after the other
@@ -67,7 +71,7 @@ func (s *shared) fetcher(broker int32, committed bool) *fetcher {
 	if f == nil {
 		f = &fetcher{
 			s: s, broker: broker, committed: committed, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), slots: map[TP]*slot{},
-			ids: map[string]topicUse{}, limit: mostAsked,
+			ids: map[string]topicUse{}, limit: s.hub.budget.most,
 		}
 		s.fetchers[k] = f
 		s.group.Go(func() { f.pollLoop(s.ctx) })
@@ -187,7 +191,7 @@ func (f *fetcher) succeeded(took time.Duration, resp *wire.FetchResponse) {
 	defer f.s.fetching.Unlock()
 	f.failures, f.notBefore = 0, time.Time{}
 	if took < requestTimeout/8 {
-		f.limit = min(2*f.limit, mostAsked)
+		f.limit = min(2*f.limit, f.s.hub.budget.most)
 	}
 	size := int64(0)
 	if resp.Buffer != nil {
@@ -231,7 +235,7 @@ func (f *fetcher) pollLoop(ctx context.Context) {
 		}
 		var tick <-chan time.Time
 		f.s.fetching.Lock()
-		if f.count > 0 { // what cannot be in the session now may soon
+		if f.count > 0 || f.open { // what cannot be in the session now may soon; and a session that is over is closed
 			tick = again.C
 		}
 		f.s.fetching.Unlock()
@@ -245,15 +249,8 @@ func (f *fetcher) pollLoop(ctx context.Context) {
 
 // doPoll asks once; false: there is nothing to ask for.
 func (f *fetcher) doPoll(ctx context.Context) bool {
-	f.s.fetching.Lock()
-	idle, open := f.count == 0, false
-	if idle {
-		f.update()
-		open = f.session.Close(&f.first)
-	}
-	f.s.fetching.Unlock()
-	if idle {
-		if open {
+	if idle, over := f.idle(time.Now()); idle {
+		if over {
 			f.closeSession(ctx)
 		}
 		return false
@@ -276,7 +273,7 @@ func (f *fetcher) doPoll(ctx context.Context) bool {
 		}
 		f.session.Next(r, version)
 		f.poll++
-		f.polling = true
+		f.polling, f.open = true, true
 		return true
 	})
 	if !sent {
@@ -316,6 +313,25 @@ func (f *fetcher) doPoll(ctx context.Context) bool {
 	f.s.fetching.Unlock()
 	d.deliver(f.broker, got.resp)
 	return true
+}
+
+// idle tells that nothing is wanted, and whether the session is to be closed.
+func (f *fetcher) idle(now time.Time) (idle, over bool) {
+	f.s.fetching.Lock()
+	defer f.s.fetching.Unlock()
+	if f.count > 0 {
+		f.emptied = time.Time{}
+		return false, false
+	}
+	if f.emptied.IsZero() {
+		f.emptied = now
+	}
+	if !f.open || now.Sub(f.emptied) < sessionFor {
+		return true, false
+	}
+	f.open = false
+	f.update()
+	return true, f.session.Close(&f.first)
 }
 
 // closeSession tells the broker that a session has ended, so that it keeps it no longer.

@@ -18,6 +18,8 @@ type Config struct {
 	Linger time.Duration
 	// MaxBytesInFlight is the budget of bytes read from all clusters and not given back, in buffers; default 32 MiB.
 	MaxBytesInFlight int64
+	// FetchBytes is the most asked of a broker at a time; default 8 MiB.
+	FetchBytes int32
 	// Rack is where the process runs: where a broker names a replica in the same rack, that one is read (KIP-392). Default:
 	// leaders are read.
 	Rack string
@@ -38,6 +40,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.MaxBytesInFlight <= 0 {
 		c.MaxBytesInFlight = 32 << 20
+	}
+	if c.FetchBytes <= 0 {
+		c.FetchBytes = 8 << 20
 	}
 	if c.UnreachableAfter <= 0 {
 		c.UnreachableAfter = 2 * time.Second
@@ -67,7 +72,7 @@ type identity struct{ side, key string }
 // New makes a hub; nothing is dialled. The caller closes it when no task runs any more.
 func New(cfg Config) *Hub {
 	cfg.setDefaults()
-	return &Hub{cfg: cfg, budget: newBudget(cfg.MaxBytesInFlight), shared: map[identity]*shared{}, all: map[*shared]struct{}{}}
+	return &Hub{cfg: cfg, budget: newBudget(cfg.MaxBytesInFlight, int64(cfg.FetchBytes)), shared: map[identity]*shared{}, all: map[*shared]struct{}{}}
 }
 
 // Join makes the caller one of those who work with a cluster, under cluster.Side; nothing is dialled. Clusters with the

@@ -18,15 +18,16 @@ import (
 const renewBefore = 20 * time.Second
 
 // Lanes are the produce connections to each broker, over which partitions are spread. SlowLane is one more, for what the
-// broker may take long to answer, so that nothing else waits behind it.
+// broker may take long to answer, so that nothing else waits behind it; ReadLane is for looking at the partitions' ends.
 const (
 	Lanes    = 2
 	SlowLane = Lanes
+	ReadLane = Lanes + 1
 )
 
 // The connections to a broker beside the lanes.
 const (
-	pollLine = SlowLane + 1 + iota
+	pollLine = ReadLane + 1 + iota
 	expressLine
 	committedPollLine
 	committedExpressLine
@@ -79,14 +80,16 @@ func (s *shared) learn(nodes []wire.Node) {
 	}
 }
 
-// known tells whether a broker's address is known.
+// Knows tells whether a broker's address is known.
+func (s *shared) Knows(broker int32) bool { return s.links.known(broker) }
+
 func (l *links) known(broker int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addresses[broker] != ""
 }
 
-// Lane is a working connection for Produce requests: lane is one of Lanes, or SlowLane. All members share it, so nobody
+// Lane is a working connection for Produce requests: lane is one of Lanes, SlowLane or ReadLane. All members share it, so nobody
 // ends it. Others' requests may be under way on it; a broker works on one at a time. ctx bounds the dialling. Errors are
 // those of wire.Dial, and ErrNoAddress.
 func (s *shared) Lane(ctx context.Context, broker int32, lane int) (*wire.Conn, error) {

@@ -31,9 +31,6 @@ type recordFault struct {
 	message string
 }
 
-// inHand is how long a broker may still work on a request of a connection that has ended, much more than was ever seen.
-const inHand = 300 * time.Millisecond
-
 var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
 
 // produced takes the answer for one batch; the lock is held.
@@ -104,7 +101,7 @@ func (p *mirror) leave(t *part, b *sending) {
 
 // follow goes to a leader that the target named instead of asking for metadata; the lock is held.
 func (p *mirror) follow(t *part, leader, epoch int32) {
-	if p.target.addresses[leader] == "" {
+	if !p.target.cluster.Knows(leader) {
 		return
 	}
 	t.tgt.min = p.target.asked // what was asked before may be older
@@ -148,12 +145,6 @@ func (p *mirror) decide(t *part) {
 		}
 	}
 	if t.unread {
-		if now := time.Now(); !t.appendTime && t.last().unit.oldest() < p.coldBefore(now) {
-			// The target may have forgotten the producer, and then refuses nothing: what it still has in hand must be there
-			// before it is looked for.
-			t.notBefore = now.Add(inHand)
-			p.enlistLater(t, inHand)
-		}
 		if head.cause != nil {
 			p.cfg.Logger.Info("the target is looked at", slog.String("topic", t.asg.Target.Topic), slog.Int("partition", int(t.asg.Target.Partition)),
 				slog.Int64("producer_id", head.id.pid), slog.Int("sequence", int(head.id.seq)), slog.Int64("expected_offset", head.expect), slog.Any("error", head.cause))
@@ -221,6 +212,11 @@ func (p *mirror) resend(t *part, cause error) {
 	if n := len(t.under); n > 1 && t.under[n-1].stage != acked {
 		p.rewind(t, 1)
 	}
+	if p.suspended && t.under[0].stage == made {
+		// Others of the path may go on with what it holds; it will be read again, too.
+		p.rewind(t, 0)
+		return
+	}
 	t.under[0].unit.detach()
 	p.account(t)
 }
@@ -236,8 +232,10 @@ func (p *mirror) pause(t *part, cause error) {
 	t.notBefore = now.Add(wait)
 	p.target.markDirty(t.asg.Target.Topic)
 	p.enlistLater(t, wait)
-	head := t.head()
-	if head == nil || now.Sub(head.since) < unavailableAfter {
+	if head := t.head(); t.failingSince.IsZero() && head != nil {
+		t.failingSince = head.since
+	}
+	if t.failingSince.IsZero() || now.Sub(t.failingSince) < unavailableAfter {
 		return
 	}
 	if !t.queue.empty() {
@@ -299,7 +297,7 @@ func (p *mirror) acknowledge(t *part, b *sending) {
 	if t.maxRecords < manyRecords {
 		t.maxRecords *= 2
 	}
-	t.acks, t.lastTime, t.solo, t.failures, t.strange = t.acks+1, b.unit.oldest(), false, 0, 0
+	t.acks, t.lastTime, t.solo, t.failures, t.failingSince, t.strange = t.acks+1, b.unit.oldest(), false, 0, time.Time{}, 0
 	t.slow = max(0, t.slow-1)
 	t.position = b.next
 	next := b.next

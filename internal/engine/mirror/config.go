@@ -7,14 +7,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/kafka"
 )
 
 // Config is what a path needs. Source, Target, ClientID and Observer are required; zero values of the others stand
 // for the defaults given.
 type Config struct {
+	// Hub is what the path shares with others; it must be open until Run has returned. Default: one of its own.
+	Hub            *hub.Hub
 	Source, Target kafka.Cluster
-	// ClientID is the part of the client ids before the role: "<src>-><tgt>|<flow>-<task>".
+	// ClientID names the path to brokers when it has a hub of its own: "<src>-><tgt>|<flow>-<task>".
 	ClientID string
 	// Flow and Task label the metrics; two paths with the same labels cannot share a Registry.
 	Flow string
@@ -23,19 +26,16 @@ type Config struct {
 	PassThrough bool
 	// ReadUncommitted copies the records of aborted and open transactions too.
 	ReadUncommitted bool
-	// MaxBytesInFlight bounds what is fetched and not yet acknowledged, in bytes of the answers that hold the batches;
-	// default 32 MiB. A fetch under way may pass it by one response (FetchBytes) for each source broker.
+	// MaxBytesInFlight and FetchBytes are of a hub of its own (hub.Config).
 	MaxBytesInFlight int64
-	// FetchBytes is the most asked of a source broker at a time; default 8 MiB.
-	FetchBytes int32
-	// FetchMaxWait is how long a source broker holds a fetch that finds nothing; default 500 ms.
-	FetchMaxWait time.Duration
+	FetchBytes       int32
 	// RetryMin and RetryMax bound the back-off of a stopped partition that tries again by itself; defaults 1 s, 30 s.
 	RetryMin, RetryMax time.Duration
 	// MissingGrace is how long a topic or partition may be absent from the metadata, which may be late after a creation,
 	// before it counts as missing; default 3 s.
 	MissingGrace time.Duration
-	// UnreachableAfter is how long a side must fail without any success before Observer.Connection tells; default 2 s.
+	// UnreachableAfter is how long a side must fail without any success before Observer.Connection tells; of a hub of its
+	// own; default 2 s.
 	UnreachableAfter time.Duration
 	// MetadataMaxAge is the age at which the topics' metadata are asked for again; default 10 s.
 	MetadataMaxAge time.Duration
@@ -55,13 +55,9 @@ func (c *Config) setDefaults() error {
 	case c.Source.Credentials == nil || c.Target.Credentials == nil:
 		return errors.New("mirror: config: Source or Target has no Credentials")
 	}
-	setDefault(&c.MaxBytesInFlight, 32<<20)
-	setDefault(&c.FetchBytes, 8<<20)
-	setDefault(&c.FetchMaxWait, 500*time.Millisecond)
 	setDefault(&c.RetryMin, time.Second)
 	setDefault(&c.RetryMax, 30*time.Second)
 	setDefault(&c.MissingGrace, 3*time.Second)
-	setDefault(&c.UnreachableAfter, 2*time.Second)
 	setDefault(&c.MetadataMaxAge, 10*time.Second)
 	if c.MayWrite == nil {
 		c.MayWrite = func() bool { return true }

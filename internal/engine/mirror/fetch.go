@@ -10,17 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
+	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-// fetchJob is one Fetch request to one broker.
-type fetchJob struct {
-	broker   int32
-	maxBytes int32
-	wants    []fetchWant
-	// hurry: a partition is not asked for since enough of it waits; so the broker must not wait.
-	hurry bool
-}
-
+// fetchWant is what an answer is about.
 type fetchWant struct {
 	part   *part
 	tp     TP
@@ -40,108 +33,55 @@ type limits struct {
 	alone int64
 }
 
-// fetchLoop keeps one Fetch under way at each source broker that leads a partition with room.
+// fetchLoop keeps the wants in step with the partitions.
 func (p *mirror) fetchLoop(ctx context.Context) {
 	for {
-		var jobs []fetchJob
-		p.locked(func() { jobs = p.fetchJobs(time.Now()) })
-		for _, j := range jobs {
-			p.spawn("reading", func() { p.read(ctx, j) })
-		}
+		p.locked(func() { p.aimAtChanged(time.Now()) })
 		select {
 		case <-ctx.Done():
+			p.hub.ForgetFree(p.wakeFetch)
 			return
 		case <-p.wakeFetch:
 		}
 	}
 }
 
-// fetchJobs chooses what to ask for; the lock is held. A partition whose target is unknown or behind is not read, so
-// that it cannot fill the budget of the others.
-func (p *mirror) fetchJobs(now time.Time) []fetchJob {
-	room := p.room()
-	if room <= 0 || len(p.order) == 0 {
-		return nil
-	}
-	share := max(p.cfg.MaxBytesInFlight/8, 2*rebuiltBytes)
-	byBroker, full := map[int32]*fetchJob{}, map[int32]bool{}
-	p.turn++
-	for i := range p.order {
-		// Brokers fill their answer in the order of the request: each partition is first at times.
-		t := p.order[(i+p.turn)%len(p.order)]
-		if t.state != running || t.fetching || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 ||
-			now.Before(t.fetchNotBefore) || t.stale > 0 || t.failures > 2 {
-			continue
-		}
-		if t.queue.bytes() >= share {
-			full[t.src.leader] = true
-			continue
-		}
-		b := p.source.broker(t.src.leader)
-		if b.busy[0] > 0 || now.Before(b.notBefore) {
-			continue
-		}
-		j := byBroker[t.src.leader]
-		if j == nil {
-			// At least one batch comes whatever the limit, so a small remainder is as good as none.
-			j = &fetchJob{broker: t.src.leader, maxBytes: int32(min(b.limit, max(room, 1<<20)))}
-			byBroker[t.src.leader] = j
-		}
-		t.fetching = true
-		j.wants = append(j.wants, fetchWant{
-			part: t, tp: t.asg.Source, id: t.src.id, offset: t.fetchOffset, seq: t.fetchSeq,
-		})
-	}
-	jobs := make([]fetchJob, 0, len(byBroker))
-	for _, j := range byBroker {
-		p.source.broker(j.broker).busy[0]++
-		j.hurry = full[j.broker]
-		jobs = append(jobs, *j)
-	}
-	return jobs
-}
+// current tells whether an answer still counts; the lock is held.
+func (w fetchWant) current() bool { return w.part.state == running && w.part.fetchSeq == w.seq }
 
-// maxWait is how long the broker may hold the request.
-func (j fetchJob) maxWait(cfg *Config) time.Duration {
-	if j.hurry {
-		return min(cfg.FetchMaxWait, 5*time.Millisecond)
-	}
-	return cfg.FetchMaxWait
-}
-
-// bounds are what an answer says beside records.
-type bounds struct {
-	code int16
-	ends Ends
-}
-
-// fetched takes the answer for one partition; unpack gives what it held, and is called without the lock.
-func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int32, unpack func(fetchWant) (*unpacked, error)) {
-	t := w.part
-	if code := kerr.ErrorForCode(b.code); code != nil {
-		stop := p.fetchFault(ctx, w, code, broker)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		t.fetching = false
-		p.fetchFailed(t, w, stop, code)
-		return
-	}
-	p.locked(func() { w.limits = p.limitsOf(t, time.Now()) })
-	h, err := unpack(w)
+// seen takes an answer that holds no records, while the want stays.
+func (p *mirror) seen(w fetchWant, ends Ends) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t.fetching = false
-	if t.state != running || t.fetchSeq != w.seq {
+	if w.current() {
+		p.note(w.part, ends)
+		w.part.fetchFailures = 0
+		p.worked(w.part, true)
+	}
+}
+
+// note tells a partition's bounds on the source; the lock is held.
+func (p *mirror) note(t *part, ends Ends) {
+	if ends != t.ends {
+		t.ends = ends
+		p.tell(t, func(o Observer, tp TP) { o.Seen(tp, ends) })
+	}
+}
+
+// fetched takes what an answer held for a partition, and err about what follows it. The next want is left at once, so that
+// the hub's next request has it.
+func (p *mirror) fetched(w fetchWant, ends Ends, h *unpacked, err error) {
+	t, now := w.part, time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !w.current() {
 		h.drop()
 		return
 	}
-	if b.ends != t.ends {
-		t.ends = b.ends
-		p.tell(t, func(o Observer, tp TP) { o.Seen(tp, b.ends) })
-	}
+	p.note(t, ends)
 	if err != nil && h.next() == w.offset {
 		p.metrics.failure("source", "decode", err)
-		p.fetchFailed(t, w, &Stop{
+		p.fetchFailed(w, &Stop{
 			Reason: StopCorrupt, Offset: w.offset, Retry: true, Err: err,
 			Message: fmt.Sprintf("Partition %d of topic %s on the source cannot be read at offset %d: %s.", w.tp.Partition, w.tp.Topic, w.offset, err),
 		}, err)
@@ -151,34 +91,37 @@ func (p *mirror) fetched(ctx context.Context, w fetchWant, b bounds, broker int3
 	t.fetchFailures = 0
 	p.worked(t, true)
 	p.enqueue(t, h)
+	p.admit(now)
+	p.aim(t, now)
+	notify(p.wakeProduce)
 }
 
-// unasked ends a want of which nothing was heard; with again, since the request failed.
-func (p *mirror) unasked(w fetchWant, again bool) {
+// faulted takes an error code of a partition. leader is who the broker says leads it.
+func (p *mirror) faulted(w fetchWant, code error, broker int32, leader wire.Leader) {
+	p.metrics.failure("source", "fetch", code)
+	if errors.Is(code, kerr.OffsetOutOfRange) {
+		// What the source does hold is asked for; others must not wait for that, nor is the same asked again meanwhile.
+		p.locked(func() {
+			if w.current() {
+				w.part.fetchNotBefore = time.Now().Add(time.Minute)
+			}
+		})
+		p.alive("looking at the source", func() {
+			stop := p.outOfRange(w, code, broker)
+			p.locked(func() { p.fetchFailed(w, stop, code) })
+		})
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.part.fetching = false
-	if again {
-		p.source.markDirty(w.tp.Topic)
-	}
-}
-
-// nothing ends a want of which the answer says nothing because there is nothing.
-func (p *mirror) nothing(w fetchWant) {
 	t := w.part
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t.fetching = false
-	if t.state == running && t.fetchSeq == w.seq {
-		t.fetchFailures = 0
-		p.worked(t, true)
+	if w.current() && leader.Node >= 0 && leader.Epoch > t.src.epoch && p.source.cluster.Knows(leader.Node) {
+		// No need to ask for metadata; what was asked before may be older.
+		t.src.min, t.src.leader, t.src.epoch = p.source.asked, leader.Node, leader.Epoch
+		p.reconsider(t)
+		return
 	}
-}
-
-// fetchDone ends a job.
-func (p *mirror) fetchDone(j fetchJob, began time.Time, err error) {
-	p.locked(func() { p.source.finished(j.broker, 0, began, err) })
-	p.wake()
+	p.fetchFailed(w, fetchFault(w, code), code)
 }
 
 // enqueue takes what was read; the lock is held.
@@ -205,8 +148,9 @@ func (p *mirror) enqueue(t *part, h *unpacked) {
 }
 
 // fetchFailed slows the partition down, or ends its reading with stop; the lock is held.
-func (p *mirror) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
-	if t.state != running || t.fetchSeq != w.seq {
+func (p *mirror) fetchFailed(w fetchWant, stop *Stop, cause error) {
+	t := w.part
+	if !w.current() {
 		return
 	}
 	if stop != nil {
@@ -225,23 +169,30 @@ func (p *mirror) fetchFailed(t *part, w fetchWant, stop *Stop, cause error) {
 	}
 }
 
-// fetchFault turns an error code into a stop, or nil when it is to be tried again with new metadata.
-func (p *mirror) fetchFault(ctx context.Context, w fetchWant, code error, broker int32) *Stop {
-	p.metrics.failure("source", "fetch", code)
-	switch {
-	case errors.Is(code, kerr.OffsetOutOfRange):
-		evidence := map[string]any{"offset": w.offset}
-		bounds := "unknown bounds"
+// outOfRange says what the source holds instead of the offset.
+func (p *mirror) outOfRange(w fetchWant, code error, broker int32) *Stop {
+	p.mu.Lock()
+	ctx := p.life
+	p.mu.Unlock()
+	evidence := map[string]any{"offset": w.offset}
+	bounds := "unknown bounds"
+	if ctx != nil {
 		start, errStart := p.source.listOffset(ctx, broker, w.tp, -2, 0)
 		end, errEnd := p.source.listOffset(ctx, broker, w.tp, -1, 0)
 		if errStart == nil && errEnd == nil {
 			evidence["log_start"], evidence["log_end"] = start, end
 			bounds = fmt.Sprintf("the offsets %d to %d", start, end)
 		}
-		return &Stop{
-			Reason: StopOutOfRange, Offset: w.offset, Err: code, Evidence: evidence,
-			Message: fmt.Sprintf("Partition %d of topic %s on the source holds %s, not offset %d.", w.tp.Partition, w.tp.Topic, bounds, w.offset),
-		}
+	}
+	return &Stop{
+		Reason: StopOutOfRange, Offset: w.offset, Err: code, Evidence: evidence,
+		Message: fmt.Sprintf("Partition %d of topic %s on the source holds %s, not offset %d.", w.tp.Partition, w.tp.Topic, bounds, w.offset),
+	}
+}
+
+// fetchFault turns an error code into a stop, or nil when it is to be tried again with new metadata.
+func fetchFault(w fetchWant, code error) *Stop {
+	switch {
 	case errors.Is(code, kerr.TopicAuthorizationFailed):
 		return &Stop{
 			Reason: StopSourceRefused, Offset: -1, Retry: true, Err: code,

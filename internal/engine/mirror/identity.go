@@ -46,7 +46,7 @@ func (p *mirror) askIdentity(ctx context.Context) {
 	defer cancel()
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.ProducerID, req.ProducerEpoch = -1, -1
-	mark := p.target.health.begin(time.Now())
+	mark := p.target.begin()
 	resp, err := req.RequestWith(reqCtx, p.target.client)
 	p.target.end(mark, err)
 	if err == nil {

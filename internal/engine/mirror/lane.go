@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
@@ -22,9 +23,9 @@ const (
 	requestBytes = 8 << 20
 	// maxLanes is over how many connections the partitions of a target broker are spread. The broker works on one request
 	// of a connection at a time.
-	maxLanes = 2
-	// slowLane is for partitions that make the target wait for its replicas, readLane for looking at the target.
-	slowLane, readLane = maxLanes, maxLanes + 1
+	maxLanes = hub.Lanes
+	// slowLane is for partitions that make the target wait for its replicas.
+	slowLane = hub.SlowLane
 	// produceTimeout is how long the target waits for its replicas.
 	produceTimeout = 15 * time.Second
 	// withheldPause is when Config.MayWrite is asked again after it said no.
@@ -157,8 +158,8 @@ func (l *lane) due(now time.Time) (due bool, in time.Duration) {
 
 // writeNext makes a request of what is ready and sends it, and says how long to wait before the next.
 func (p *mirror) writeNext(ctx context.Context, l *lane) (pause time.Duration) {
-	mark := p.target.health.begin(time.Now())
-	_, conn, err := p.produces.connect(ctx, l.broker, l.index)
+	mark := p.target.begin()
+	conn, err := p.target.cluster.Lane(ctx, l.broker, l.index)
 	if err != nil {
 		p.target.end(mark, err)
 		p.metrics.failure("target", "request", err)
@@ -195,8 +196,18 @@ func (p *mirror) writeNext(ctx context.Context, l *lane) (pause time.Duration) {
 			p.failed(fault)
 		}
 	}
-	if err = conn.Produce(r, done); err != nil {
-		done(nil, fmt.Errorf("produce: %w", err))
+	// The connection is not ours alone, so that nobody ends it with the path; who writes to a target that does not read is
+	// left behind.
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := conn.Produce(r, done); err != nil {
+			done(nil, fmt.Errorf("produce: %w", err))
+		}
+	}()
+	select {
+	case <-written:
+	case <-ctx.Done():
 	}
 	return 0
 }
@@ -302,7 +313,7 @@ func (p *mirror) answered(l *lane, conn *wire.Conn, j *produceJob, resp *wire.Pr
 		} else {
 			p.laneWorked(l, j, now.Sub(j.began), resp.Throttle, now)
 			for _, n := range resp.Nodes {
-				p.target.addresses[n.ID] = net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
+				p.target.cluster.SetBroker(n.ID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
 			}
 		}
 		for i, s := range j.sends {

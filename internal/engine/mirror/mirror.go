@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch/codec"
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
@@ -18,8 +19,9 @@ import (
 // not pass, and small ones that lie one behind the other, are put together anew (internal/engine/batch); without
 // Config.PassThrough, all are.
 //
-// It has connections of its own (internal/engine/wire): one to each source broker, and as many to each target broker as
-// there are lanes; a partition keeps to one. kgo does metadata and other small requests.
+// Connections, the budget of bytes and what is under way at the source belong to the hub (internal/engine/hub), which other
+// paths share: what is to be read is left with it as wants, and answers come back by Fetched. A partition keeps to one lane
+// of a target broker.
 //
 // Each partition has a pipeline of batches under way, numbered by an idempotent producer: one, or as many as the line to
 // the target needs where the target can tell what of them has arrived. Nothing whose fate is unknown is sent again before
@@ -27,9 +29,10 @@ import (
 type mirror struct {
 	cfg            Config
 	codec          *codec.Codec
-	pool           *wire.Pool
-	fetches        *links
-	produces       *links
+	hub            *hub.Hub
+	ownHub         bool
+	reader         *hub.Reader
+	pool           *wire.Pool // the hub's
 	unpackers      sync.Pool
 	source, target *side
 	events         *dispatcher
@@ -37,17 +40,23 @@ type mirror struct {
 	group          sync.WaitGroup
 	fault          chan error // the first panic
 	inFlight       atomic.Int64
+	rescan         atomic.Bool // what is wanted of all partitions is to be looked at, not only of those that changed
 	wakeFetch      chan struct{}
 	wakeProduce    chan struct{}
 	wakeCheck      chan struct{}
 	wakeProbe      chan struct{}
 	wakeSettings   chan struct{}
 
-	mu    sync.Mutex
-	parts map[TP]*part
-	order []*part // of parts; fetching starts at another one each time
-	turn  int
-	ids   identity // for partitions that have none of their own yet
+	mu      sync.Mutex
+	life    context.Context //nolint:containedctx // Run's, for what answers of the hub set going; nil: not now
+	parts   map[TP]*part
+	order   []*part // of parts
+	lives   uint64  // of partitions
+	changed []*part // what is wanted of them is to be looked at
+	// suspended: enough is held, so that nothing is wanted. indebted: the same, since the rate was passed.
+	suspended, indebted bool
+	rate                bucket
+	ids                 identity // for partitions that have none of their own yet
 	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
 	// again, since the target would take new records for old ones and drop them.
 	used   map[TP]identity
@@ -80,26 +89,33 @@ func newMirror(cfg Config) (_ *mirror, err error) {
 		return nil, err
 	}
 	p := &mirror{
-		codec: compression, pool: wire.NewPool(2 * int64(cfg.FetchBytes)), cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
+		codec: compression, hub: cfg.Hub, cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
 		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, settings: map[string]topicSettings{},
 		expiration: defaultExpiration,
 	}
+	if p.hub == nil {
+		p.ownHub = true
+		p.hub = hub.New(hub.Config{
+			ClientID: cfg.ClientID, Linger: -1, MaxBytesInFlight: cfg.MaxBytesInFlight, FetchBytes: cfg.FetchBytes,
+			UnreachableAfter: cfg.UnreachableAfter, Logger: cfg.Logger,
+		})
+	}
+	p.pool = p.hub.Pool()
 	p.events = newDispatcher(p.failed)
-	p.source, p.target = newSide(p, "source", int64(cfg.FetchBytes)), newSide(p, "target", requestBytes)
-	p.fetches = newLinks(p.source, p.pool, p.cfg.ClientID+"|replication-consumer")
-	p.produces = newLinks(p.target, p.pool, p.cfg.ClientID+"|replication-producer")
+	p.source, p.target = newSide(p, "source"), newSide(p, "target")
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	if err := p.source.open(cfg.Source, cfg.ClientID+"|replication-consumer"); err != nil {
+	if err := p.source.open(cfg.Source); err != nil {
 		return nil, err
 	}
-	if err := p.target.open(cfg.Target, cfg.ClientID+"|replication-producer"); err != nil {
+	if err := p.target.open(cfg.Target); err != nil {
 		return nil, err
 	}
+	p.reader = p.source.cluster.Reader(!cfg.ReadUncommitted, p)
 	if p.metrics, err = newMetrics(cfg); err != nil {
 		return nil, err
 	}
@@ -108,27 +124,26 @@ func newMirror(cfg Config) (_ *mirror, err error) {
 
 // close gives up what a path holds beside memory.
 func (p *mirror) close() {
-	p.disconnect()
+	if p.reader != nil {
+		p.reader.Close()
+	}
 	for _, s := range []*side{p.source, p.target} {
-		if s.client != nil {
-			s.client.Close()
+		if s.cluster != nil {
+			s.cluster.Leave()
 		}
+	}
+	if p.ownHub {
+		p.hub.Close()
 	}
 	if p.metrics != nil {
 		p.metrics.close()
 	}
 }
 
-// disconnect ends the connections, which nobody uses any more; it may be called again.
-func (p *mirror) disconnect() {
-	p.fetches.close()
-	p.produces.close()
-}
-
-func newSide(p *mirror, name string, maxBytes int64) *side {
+func newSide(p *mirror, name string) *side {
 	return &side{
 		name: name, path: p, topics: map[string]*topicMeta{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
-		urgent: make(chan struct{}, 1), brokers: map[int32]*brokerState{}, addresses: map[int32]string{}, maxBytes: maxBytes,
+		urgent: make(chan struct{}, 1),
 	}
 }
 
@@ -143,6 +158,10 @@ func (p *mirror) Run(ctx context.Context) error {
 		defer close(dispatched)
 		p.events.run(eventsCtx)
 	}()
+	p.locked(func() { p.life = ctx })
+	for _, s := range []*side{p.source, p.target} {
+		defer s.watch()()
+	}
 	p.spawn("the source's metadata", func() { p.source.metadataLoop(ctx) })
 	p.spawn("the target's metadata", func() { p.target.metadataLoop(ctx) })
 	p.spawn("checking", func() { p.checkLoop(ctx) })
@@ -156,10 +175,12 @@ func (p *mirror) Run(ctx context.Context) error {
 	case err = <-p.fault:
 		cancel()
 	}
-	// Whoever writes must not wait for a target that does not read.
-	p.produces.end(!p.cfg.MayWrite())
+	p.reader.Close()
+	p.locked(func() { p.life = nil })
+	if p.ownHub && !p.cfg.MayWrite() {
+		p.hub.Abort()
+	}
 	p.group.Wait()
-	p.disconnect()
 	stopEvents()
 	<-dispatched
 	p.locked(func() { p.remove(p.order...) })
@@ -201,9 +222,9 @@ func (p *mirror) locked(f func()) {
 	f()
 }
 
-// checkLoop does what goes by time: retries that are due, sides that fall silent.
+// checkLoop does what goes by time: retries that are due.
 func (p *mirror) checkLoop(ctx context.Context) {
-	tick := time.NewTicker(250 * time.Millisecond)
+	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
@@ -213,8 +234,6 @@ func (p *mirror) checkLoop(ctx context.Context) {
 		case <-p.wakeCheck:
 		}
 		now := time.Now()
-		p.source.check(ctx, now)
-		p.target.check(ctx, now)
 		p.locked(func() {
 			for _, t := range p.order {
 				if t.state == waiting && !now.Before(t.retryAt) {
@@ -230,6 +249,7 @@ func (p *mirror) checkLoop(ctx context.Context) {
 }
 
 func (p *mirror) wake() {
+	p.rescan.Store(true)
 	notify(p.wakeFetch)
 	notify(p.wakeProduce)
 }
@@ -257,7 +277,9 @@ func (p *mirror) Assign(as []Assignment) {
 			for _, a := range as {
 				t := p.parts[a.Source]
 				if t == nil {
-					t = &part{}
+					// An answer to a want of a former life of the partition must not be taken for one of this.
+					p.lives++
+					t = &part{fetchSeq: p.lives << 32}
 					p.parts[a.Source] = t
 					p.order = append(p.order, t)
 				}
@@ -349,6 +371,7 @@ func (p *mirror) remove(parts ...*part) {
 		t.pipeline = pipeline{}
 		p.dropQueue(t)
 		t.state = closed
+		p.aim(t, time.Time{})
 		delete(p.parts, t.asg.Source)
 	}
 	p.order = slices.DeleteFunc(slices.Clone(p.order), func(t *part) bool { return t.state == closed })

@@ -35,7 +35,8 @@ type part struct {
 	src            view
 	fetchOffset    int64
 	fetchSeq       uint64
-	fetching       bool
+	asked          asked // what is left with the hub
+	changed        bool  // in the list of those to look at
 	fetchFailures  int
 	fetchNotBefore time.Time
 	fetchStop      *Stop // reading ended; told when all that was read before is acknowledged
@@ -85,7 +86,7 @@ func (p *mirror) reset(t *part, a Assignment) {
 	p.unlist(t)
 	p.dropQueue(t)
 	*t = part{
-		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, fetching: t.fetching, pipeline: t.pipeline,
+		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, changed: t.changed, pipeline: t.pipeline,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
 		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, queue: t.queue, counted: t.counted,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},
@@ -125,6 +126,7 @@ func (p *mirror) account(t *part) {
 	n := t.queue.bytes() + t.underWay()
 	p.addInFlight(n - t.counted)
 	t.counted = n
+	p.reconsider(t)
 }
 
 // settle does what waits for a partition's last acknowledgement.

@@ -47,26 +47,28 @@ func (b *sending) end() int64 {
 // pipeline is what a partition has under way. Batches are written in the order of the list and acknowledged in that
 // order. The path's lock guards it.
 type pipeline struct {
-	under     []*sending // oldest first
-	awaiting  int        // how many of them are awaited
-	conn      *wire.Conn // the connection on which those were sent
-	stale     int        // how many are of a former assignment; then there are no others
-	broken    bool       // something failed: nothing is sent before all answers have come
-	solo      bool       // something had failed: one at a time until the next acknowledgement
-	unread    bool       // the target has to be looked at before anything is sent
-	describe  bool       // settings of the target's topic have to be read before the refusal is understood
-	busy      bool       // one of these two is being done
-	proof     proof
-	proveAt   time.Time
-	acks      int   // acknowledged under this identity
-	lastTime  int64 // the newest timestamp of the last acknowledged batch, ms
-	strange   int   // refusals for the sequence that what the target holds does not explain
-	hinted    bool  // the target named another leader: no pause is needed
-	failures  int   // in a row
-	notBefore time.Time
-	listed    *lane // the lane in which it waits for its turn
-	slow      int   // acknowledgements until it goes back to the lane that it shares with others
-	suspect   bool  // its last request took long: it goes alone, to see whether it is the one
+	under    []*sending // oldest first
+	awaiting int        // how many of them are awaited
+	conn     *wire.Conn // the connection on which those were sent
+	stale    int        // how many are of a former assignment; then there are no others
+	broken   bool       // something failed: nothing is sent before all answers have come
+	solo     bool       // something had failed: one at a time until the next acknowledgement
+	unread   bool       // the target has to be looked at before anything is sent
+	describe bool       // settings of the target's topic have to be read before the refusal is understood
+	busy     bool       // one of these two is being done
+	proof    proof
+	proveAt  time.Time
+	acks     int   // acknowledged under this identity
+	lastTime int64 // the newest timestamp of the last acknowledged batch, ms
+	strange  int   // refusals for the sequence that what the target holds does not explain
+	hinted   bool  // the target named another leader: no pause is needed
+	failures int   // in a row
+	// failingSince is since when the target does not take the partition's batches; zero: it does.
+	failingSince time.Time
+	notBefore    time.Time
+	listed       *lane // the lane in which it waits for its turn
+	slow         int   // acknowledgements until it goes back to the lane that it shares with others
+	suspect      bool  // its last request took long: it goes alone, to see whether it is the one
 }
 
 // proof is whether the target's entry of the partition's producer was seen, without which nothing tells what of several

@@ -1,121 +1,221 @@
 package mirror
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
+	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 )
 
-// partitionBytes is the most that one answer holds of a partition.
-const partitionBytes = 1 << 20
+const (
+	// partitionBytes is the most that one answer holds of a partition; fewPartitionsBytes the same where there are no more
+	// than fewPartitions, so that a long way to the source does not make them slow.
+	partitionBytes     = 1 << 20
+	fewPartitions      = 4
+	fewPartitionsBytes = 4 << 20
+	// inlineBytes is what is unpacked while others wait for their answers.
+	inlineBytes = 128 << 10
+)
 
 var errNoFetchAnswer = errors.New("mirror: the answer to a fetch has another form than expected")
 
-// room is how many bytes may be read now. It counts buffers, too: one batch that waits keeps the whole answer that it came in.
-func (p *mirror) room() int64 {
-	return p.cfg.MaxBytesInFlight - max(p.inFlight.Load(), p.pool.InUse())
+var _ hub.Owner = (*mirror)(nil)
+
+// asked is a want that was left with the hub; the zero value: none.
+type asked struct {
+	on     bool
+	leader int32
+	offset int64
+	seq    uint64
+	id     [16]byte
+	bytes  int32
 }
 
-// read asks one broker, and calls fetched or what else ends a want for each.
-func (p *mirror) read(ctx context.Context, j fetchJob) {
-	began := time.Now()
-	k, resp, err := p.ask(ctx, j)
-	if err != nil {
-		p.metrics.failure("source", "request", err)
-		for _, w := range j.wants {
-			p.unasked(w, true)
+// reconsider has what is wanted of a partition looked at; the lock is held.
+func (p *mirror) reconsider(t *part) {
+	if !t.changed {
+		t.changed = true
+		p.changed = append(p.changed, t)
+		notify(p.wakeFetch)
+	}
+}
+
+// aim leaves what is wanted of a partition with the hub, or takes it back; the lock is held.
+func (p *mirror) aim(t *part, now time.Time) {
+	next := asked{}
+	if p.wanted(t, now) {
+		next = asked{true, t.src.leader, t.fetchOffset, t.fetchSeq, t.src.id, p.answerBytes()}
+	}
+	switch {
+	case next == t.asked:
+		return
+	case next.on:
+		p.reader.Set(next.leader, hub.Want{TP: hub.TP(t.asg.Source), TopicID: next.id, Offset: next.offset, MaxBytes: next.bytes, Tag: next.seq})
+	default:
+		p.reader.Drop(hub.TP(t.asg.Source))
+	}
+	t.asked = next
+}
+
+// wanted tells whether a partition is to be read. One whose target is unknown or behind is not, so that it cannot fill the
+// budget of the others.
+func (p *mirror) wanted(t *part, now time.Time) bool {
+	switch {
+	case p.suspended || p.indebted || t.state != running || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 || now.Before(t.fetchNotBefore):
+		return false
+	case t.stale > 0 || t.failures > 2 && (len(t.under) > 0 || now.Before(t.notBefore)):
+		return false
+	case t.asked.on:
+		return true
+	}
+	// Half of what the path may still take.
+	held := p.inFlight.Load()
+	return held == 0 || t.counted == 0 || t.counted < (p.hub.Free()-held)/2
+}
+
+// answerBytes is how much an answer may hold of a partition; the lock is held.
+func (p *mirror) answerBytes() int32 {
+	most := int32(partitionBytes)
+	if len(p.order) <= fewPartitions {
+		most = fewPartitionsBytes
+	}
+	return p.rate.bound(most)
+}
+
+// admit looks whether anything may be wanted at all, and has all partitions looked at when that changes; the lock is held.
+// The path holds no more than is free to all, and may always hold one answer.
+func (p *mirror) admit(now time.Time) {
+	held, free := p.inFlight.Load(), p.hub.Free()
+	suspended := held > 0 && held >= free
+	if p.suspended { // not at the first byte again
+		suspended = held > 0 && 2*held > free
+	}
+	debt := p.rate.debt(now)
+	switch {
+	case suspended:
+		p.hub.NotifyFree(p.wakeFetch, 2*held)
+	case p.suspended:
+		p.hub.ForgetFree(p.wakeFetch)
+	}
+	if debt > 0 && !p.indebted {
+		time.AfterFunc(debt, func() { notify(p.wakeFetch) })
+	}
+	if suspended != p.suspended || debt > 0 != p.indebted {
+		p.suspended, p.indebted = suspended, debt > 0
+		p.rescan.Store(true)
+		notify(p.wakeFetch)
+	}
+}
+
+// aimAtChanged brings the wants up to date; the lock is held.
+func (p *mirror) aimAtChanged(now time.Time) {
+	p.admit(now)
+	which := p.changed
+	if p.rescan.Swap(false) {
+		which = p.order
+	}
+	for _, t := range which {
+		p.aim(t, now)
+	}
+	for _, t := range p.changed {
+		t.changed = false
+	}
+	clear(p.changed)
+	p.changed = p.changed[:0]
+}
+
+// Fetched implements hub.Owner.
+func (p *mirror) Fetched(a *hub.Answer) {
+	size := 0
+	for i := range a.Parts {
+		size += len(a.Parts[i].Fetched.Records)
+	}
+	if size > inlineBytes {
+		if !p.alive("reading", func() { p.receive(a) }) {
+			a.Release()
 		}
-		p.fetchDone(j, began, err)
 		return
 	}
-	answers := make(map[TP]*wire.FetchedPartition, len(resp.Partitions))
-	for i := range resp.Partitions {
-		if name, ok := k.session.Topic(&resp.Partitions[i]); ok {
-			answers[TP{name, resp.Partitions[i].Partition}] = &resp.Partitions[i]
+	p.contained("reading", func() { p.receive(a) })
+}
+
+// Lost implements hub.Owner.
+func (p *mirror) Lost(broker int32, err error) {
+	p.metrics.failure("source", "request", err)
+	p.locked(func() {
+		for _, t := range p.order {
+			if t.src.leader == broker {
+				p.source.markDirty(t.asg.Source.Topic)
+			}
 		}
+	})
+}
+
+// contained calls f; a panic ends Run.
+func (p *mirror) contained(where string, f func()) {
+	err := report.Contained("the data path: "+where, func() error {
+		f()
+		return nil
+	})
+	if err != nil {
+		p.failed(err)
 	}
+}
+
+// alive is spawn from without; false: the path has ended.
+func (p *mirror) alive(where string, f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life == nil {
+		return false
+	}
+	p.spawn(where, f)
+	return true
+}
+
+// receive goes through an answer.
+func (p *mirror) receive(a *hub.Answer) {
+	defer a.Release()
 	u, ok := p.unpackers.Get().(*unpacker)
 	if !ok {
 		u = newUnpacker(p)
 	}
-	for _, w := range j.wants {
-		fp := answers[w.tp]
-		if fp == nil {
-			p.nothing(w)
+	defer p.unpackers.Put(u)
+	for i := range a.Parts {
+		fp := &a.Parts[i].Fetched
+		w, ok := p.wantOf(&a.Parts[i].Want, a.Parts[i].Kept)
+		if !ok {
 			continue
 		}
 		ends := Ends{LogStart: fp.LogStart, HighWatermark: fp.HighWatermark, LastStable: fp.LastStable}
-		p.fetched(ctx, w, bounds{fp.ErrorCode, ends}, j.broker, func(w fetchWant) (*unpacked, error) { return u.unpack(w, fp, resp.Buffer) })
+		switch code := kerr.ErrorForCode(fp.ErrorCode); {
+		case a.Parts[i].Kept:
+			p.seen(w, ends)
+		case code == nil:
+			h, err := u.unpack(w, fp, a.Buffer())
+			p.charge(len(fp.Records))
+			p.fetched(w, ends, h, err)
+		default:
+			p.faulted(w, code, a.Broker, fp.Leader)
+		}
 	}
-	p.unpackers.Put(u)
-	resp.Release() // before anybody asks how much room there is
-	p.fetchDone(j, began, nil)
 }
 
-// ask sends a job's request in the broker's session and waits for the answer.
-func (p *mirror) ask(ctx context.Context, j fetchJob) (*link, *wire.FetchResponse, error) {
-	mark := p.source.health.begin(time.Now())
-	k, resp, err := p.exchange(ctx, j)
-	p.source.end(mark, err)
-	if err != nil {
-		return nil, nil, err
+// wantOf finds what an answer is about; false: nobody waits for it any more.
+func (p *mirror) wantOf(w *hub.Want, kept bool) (fetchWant, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.parts[TP(w.TP)]
+	if t == nil || t.state != running || t.fetchSeq != w.Tag || p.life == nil {
+		return fetchWant{}, false
 	}
-	if !k.session.Answered(resp) {
-		if err = kerr.ErrorForCode(resp.ErrorCode); err == nil {
-			err = errNoFetchAnswer
-		}
-		resp.Release()
-		return nil, nil, err
+	if !kept {
+		t.asked = asked{}
 	}
-	return k, resp, nil
-}
-
-func (p *mirror) exchange(ctx context.Context, j fetchJob) (*link, *wire.FetchResponse, error) {
-	k, conn, err := p.fetches.connect(ctx, j.broker, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	r := &k.request
-	r.MaxVersion, r.MaxWait, r.MinBytes, r.MaxBytes, r.Committed = 0, j.maxWait(&p.cfg), 1, j.maxBytes, !p.cfg.ReadUncommitted
-	wanted := make(map[TP]bool, len(j.wants))
-	for _, w := range j.wants {
-		wanted[w.tp] = true
-		k.asked[w.tp] = true
-		k.session.Set(w.tp.Topic, w.id, wire.FetchPartition{Partition: w.tp.Partition, LeaderEpoch: -1, Offset: w.offset, MaxBytes: partitionBytes})
-		if w.id == [16]byte{} {
-			r.MaxVersion = wire.LastFetchByName
-		}
-	}
-	for tp := range k.asked {
-		if !wanted[tp] {
-			delete(k.asked, tp)
-			k.session.Remove(tp.Topic, tp.Partition)
-		}
-	}
-	version := conn.FetchVersion()
-	if r.MaxVersion > 0 {
-		version = min(version, r.MaxVersion)
-	}
-	k.session.Next(r, version)
-	type answer struct {
-		resp *wire.FetchResponse
-		err  error
-	}
-	got := make(chan answer, 1)
-	stop := context.AfterFunc(ctx, conn.Abort)
-	defer stop()
-	if err := conn.Fetch(r, func(resp *wire.FetchResponse, err error) { got <- answer{resp, err} }); err != nil {
-		k.session.Failed()
-		return nil, nil, err
-	}
-	a := <-got
-	if a.err != nil {
-		k.session.Failed()
-		return nil, nil, a.err
-	}
-	return k, a.resp, nil
+	return fetchWant{
+		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, limits: p.limitsOf(t, time.Now()),
+	}, true
 }

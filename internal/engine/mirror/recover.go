@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
+	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
@@ -183,8 +184,8 @@ func (p *mirror) settled(ctx context.Context, broker int32, tp TP, v view, pid i
 func (p *mirror) tail(ctx context.Context, broker int32, tp TP, v view, pid int64) (wire.Tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	mark := p.target.health.begin(time.Now())
-	_, conn, err := p.produces.connect(ctx, broker, readLane)
+	mark := p.target.begin()
+	conn, err := p.target.cluster.Lane(ctx, broker, hub.ReadLane)
 	var tail wire.Tail
 	if err == nil {
 		tail, err = conn.Tail(ctx, tp.Topic, tp.Partition, v.epoch, pid)
