@@ -31,6 +31,9 @@ type recordFault struct {
 	message string
 }
 
+// inHand is how long a broker may still work on a request of a connection that has ended, much more than was ever seen.
+const inHand = 300 * time.Millisecond
+
 var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
 
 // produced takes the answer for one batch; the lock is held.
@@ -145,6 +148,12 @@ func (p *mirror) decide(t *part) {
 		}
 	}
 	if t.unread {
+		if now := time.Now(); !t.appendTime && t.last().unit.oldest() < p.coldBefore(now) {
+			// The target may have forgotten the producer, and then refuses nothing: what it still has in hand must be there
+			// before it is looked for.
+			t.notBefore = now.Add(inHand)
+			p.enlistLater(t, inHand)
+		}
 		if head.cause != nil {
 			p.cfg.Logger.Info("the target is looked at", slog.String("topic", t.asg.Target.Topic), slog.Int("partition", int(t.asg.Target.Partition)),
 				slog.Int64("producer_id", head.id.pid), slog.Int("sequence", int(head.id.seq)), slog.Int64("expected_offset", head.expect), slog.Any("error", head.cause))

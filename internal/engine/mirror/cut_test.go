@@ -41,14 +41,14 @@ type middle struct {
 
 // inTheMiddle copies batches of 16 KB over the line and calls fault with some of them under way; then all must be there, once
 // and in order.
-func inTheMiddle(t *testing.T, source, target *kafkatest.Cluster, line *faultnet.Proxy, count int, fault func(t *testing.T, m *middle)) {
+func inTheMiddle(t *testing.T, source, target *kafkatest.Cluster, line *faultnet.Proxy, count int, age time.Duration, fault func(t *testing.T, m *middle)) {
 	t.Helper()
 	m := &middle{source: source, target: target, line: line, topic: kafkatest.UniqueName(t)}
 	m.tp = TP{m.topic, 0}
 	keep := map[string]string{"retention.ms": "-1"}
 	kafkatest.CreateTopic(t, source, m.topic, 1, keep)
 	kafkatest.CreateTopic(t, target, remote(m.topic), 1, keep)
-	fill16K(t, source, m.topic, 0, count, time.Now())
+	fill16K(t, source, m.topic, 0, count, time.Now().Add(-age))
 	m.far(t)
 	m.bench = run(t, batches, plain("source", source.Bootstrap()), plain("target", target.Bootstrap()), nil)
 	m.assign(m.topic, 1, 0)
@@ -60,15 +60,41 @@ func inTheMiddle(t *testing.T, source, target *kafkatest.Cluster, line *faultnet
 	for _, stop := range m.seen.stops[m.tp] {
 		require.Equal(t, StopTargetUnavailable, stop.Reason, stop.Message) // a broker may take long to start
 	}
-	m.path.mu.Lock()
-	require.Equal(t, 2*time.Hour, m.path.expiration, "what the broker says")
-	m.path.mu.Unlock()
+	if age == 0 {
+		m.path.mu.Lock()
+		require.Equal(t, 2*time.Hour, m.path.expiration, "what the broker says")
+		m.path.mu.Unlock()
+	}
 	m.end()
 }
 
 func (m *middle) far(t *testing.T) {
 	t.Helper()
 	require.NoError(t, m.line.Latency(15*time.Millisecond))
+}
+
+// cut breaks the connections so often with some batches under way, each time after some progress. Every second time the target
+// gets what is sent for a while, and its answers are lost.
+func (m *middle) cut(t *testing.T, often, some, more int) {
+	t.Helper()
+	for i := range often {
+		m.untilAt(m.tp, m.seen.position(m.tp)+1)
+		m.untilPipelined(m.tp, some)
+		if i%2 == 0 {
+			require.NoError(t, m.line.Stall(faultnet.Downward))
+			stalled := time.Now()
+			m.untilPipelined(m.tp, more)
+			wait.For(t, 5*time.Second, "what was sent to arrive", func() error {
+				if time.Since(stalled) < 100*time.Millisecond {
+					return errors.New("a moment")
+				}
+				return nil
+			})
+		}
+		m.line.Reset()
+		require.NoError(t, m.line.Heal())
+		m.far(t)
+	}
 }
 
 func (m *middle) limit(t *testing.T, value string) {
@@ -89,21 +115,13 @@ func TestFaultsInTheMiddleOfAPipelineNeitherLoseNorRepeatNorReorder(t *testing.T
 				"producer.id.expiration.check.interval.ms": "500", "producer.id.expiration.ms": "7200000",
 			})
 			t.Run("the connection is cut", func(t *testing.T) {
-				inTheMiddle(t, source, target, line, 3000, func(t *testing.T, m *middle) {
-					for i := range 8 {
-						m.untilPipelined(m.tp, 5)
-						if i%2 == 0 { // the target appends, and its answers are lost
-							require.NoError(t, line.Stall(faultnet.Downward))
-							m.untilPipelined(m.tp, 15)
-						}
-						line.Reset()
-						require.NoError(t, line.Heal())
-						m.far(t)
-					}
-				})
+				inTheMiddle(t, source, target, line, 3000, 0, func(t *testing.T, m *middle) { m.cut(t, 8, 5, 15) })
+			})
+			t.Run("the connection is cut, and the records are too old for the broker to remember who wrote them", func(t *testing.T) {
+				inTheMiddle(t, source, target, line, 2000, 30*24*time.Hour, func(t *testing.T, m *middle) { m.cut(t, 6, 1, 1) })
 			})
 			t.Run("the topic's limit is lowered", func(t *testing.T) {
-				inTheMiddle(t, source, target, line, 1000, func(t *testing.T, m *middle) {
+				inTheMiddle(t, source, target, line, 1000, 0, func(t *testing.T, m *middle) {
 					m.untilPipelined(m.tp, 5)
 					m.limit(t, "9000")
 					m.untilAt(m.tp, 6000) // at one batch for each answer of the source
@@ -132,7 +150,7 @@ func TestFaultsInTheMiddleOfAPipelineNeitherLoseNorRepeatNorReorder(t *testing.T
 				})
 			})
 			t.Run("the leader is killed", func(t *testing.T) {
-				inTheMiddle(t, source, target, line, 2000, func(t *testing.T, m *middle) {
+				inTheMiddle(t, source, target, line, 2000, 0, func(t *testing.T, m *middle) {
 					m.untilPipelined(m.tp, 5)
 					target.Kill(t)
 					target.Restart(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,6 +290,37 @@ func TestWhatOfAPipelineMayBeOnTheTargetIsLookedForBeforeItIsSentAgain(t *testin
 			})
 		}
 	}
+}
+
+func TestWhatABrokerStillHadInHandIsWaitedForWhereNothingElseWouldRefuseIt(t *testing.T) {
+	t.Parallel()
+	const at = 1 // all become one batch
+	var ended, worked, early atomic.Bool
+	f := farPath(t, 600, time.Now().Add(-30*24*time.Hour), func(f *far, req *kmsg.ProduceRequest, nth int) (kmsg.Response, error, bool) {
+		if nth != at {
+			return nil, nil, false
+		}
+		// The connection ends, and the request is worked on a moment later.
+		late := *req
+		ended.Store(true)
+		time.AfterFunc(180*time.Millisecond, func() {
+			_, _ = f.raw.Broker(0).Request(context.Background(), &late)
+			worked.Store(true)
+		})
+		return nil, errors.New("ends"), true
+	})
+	f.mu.Lock()
+	f.tell = func(p *kmsg.DescribeProducersResponseTopicPartition) {
+		p.ActiveProducers = nil // forgotten: too old
+		if ended.Load() && !worked.Load() {
+			early.Store(true)
+		}
+	}
+	f.mu.Unlock()
+	f.assign(topic, 1, 0)
+	f.untilAt(first, 600)
+	f.requireExact(t, 600)
+	require.False(t, early.Load(), "it was looked for before it was there")
 }
 
 func TestAnotherWriterUnderTheIdentityIsToldAndTheIdentityLeft(t *testing.T) {
