@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -65,7 +66,11 @@ func (t *Task) joinClusters() error {
 	if h == nil {
 		h = hub.New(hub.Config{ClientID: t.clientName(), Linger: -1, MayWrite: t.cfg.MayWrite, Logger: t.log})
 		t.onClose(h.Close)
+		// The task's rooms share their connections.
+		t.cfg.Source.Key, t.cfg.Target.Key = t.clientName()+"|"+sideSource, t.clientName()+"|"+sideTarget
 	}
+	t.cfg.Hub = h
+	t.cfg.Source.Side, t.cfg.Target.Side = cmp.Or(t.cfg.Source.Side, sideSource), cmp.Or(t.cfg.Target.Side, sideTarget)
 	join := func(name string, cluster kafka.Cluster) (*side, error) {
 		// Whether this task may write says nothing about the others on the same connections: the hub asks for all of them,
 		// and what belongs to the task asks before it sends.
@@ -180,8 +185,8 @@ func defaultRooms() rooms {
 	return rooms{
 		path: func(t *Task) (mirror.Path, error) {
 			return mirror.New(mirror.Config{
-				PassThrough: t.cfg.PassThrough,
-				Source:      t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
+				Hub: t.cfg.Hub, PassThrough: t.cfg.PassThrough,
+				Source: t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
 				ClientID: t.clientName(),
 				Logger:   t.log, Registry: t.cfg.Registry, Observer: observer{t},
 				MayWrite: t.cfg.MayWrite,
