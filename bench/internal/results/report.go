@@ -98,7 +98,7 @@ func Table(r Result) string {
 	out.WriteString("\n")
 	checked, records := 0, int64(0)
 	for _, run := range r.Runs {
-		if run.Checked != nil && run.Checked.Good() {
+		if run.Checked != nil && run.Checked.Good() && run.Checked.Records > 0 {
 			checked++
 			records += run.Checked.Records
 		}
@@ -135,7 +135,7 @@ func Line(run Run) string {
 			parts = append(parts, m.Name+"="+number(v))
 		}
 	}
-	if run.Checked != nil && run.Checked.Good() {
+	if run.Checked != nil && run.Checked.Good() && run.Checked.Records > 0 {
 		parts = append(parts, fmt.Sprintf("checked=%d", run.Checked.Records))
 	}
 	if run.Error != "" {

@@ -104,11 +104,11 @@ func (r Result) Variants() []string {
 	return out
 }
 
-// Summary is a metric's over the runs of an engine and variant that have it.
+// Summary is a metric's over the runs of an engine and variant that have it. Runs that went wrong do not count.
 func (r Result) Summary(engine, variant, metric string) stats.Summary {
 	var values []float64
 	for _, run := range r.Runs {
-		if v, ok := run.Metrics[metric]; ok && run.Engine == engine && run.Variant == variant {
+		if v, ok := run.Metrics[metric]; ok && run.Error == "" && run.Engine == engine && run.Variant == variant {
 			values = append(values, v)
 		}
 	}

@@ -69,7 +69,9 @@ func TestABarOfMoreIsMetFromItsBoundOn(t *testing.T) {
 func TestTheTableTellsRatiosFailuresAndWhatWasChecked(t *testing.T) {
 	t.Parallel()
 	r := large()
-	r.Runs[0].Error = "stands still"
+	r.Runs = append(r.Runs, run("mm2-tuned", map[string]float64{results.CPUSteady: 9999}))
+	r.Runs[4].Error = "stands still"
+	r.Runs[4].Checked = &dataset.Checked{}
 	r.Runs[1].Checked = &dataset.Checked{Records: 500}
 	r.Runs[2].Checked = &dataset.Checked{Records: 500, Missing: 1}
 	text := results.Table(r)
@@ -77,7 +79,7 @@ func TestTheTableTellsRatiosFailuresAndWhatWasChecked(t *testing.T) {
 	require.Contains(t, text, "| CPU s per GB, middle 80 % | 25.0 (24.0 … 26.0) | 0.400 (0.300 … 0.500) | 62.5 × |")
 	require.Contains(t, text, "| MB/s, middle 80 % | 60.0 | 180 | 3.00 × |", "more is better")
 	require.Contains(t, text, "- **mm2-tuned, round 1: stands still**")
-	require.Contains(t, text, "1 of 4 runs were compared record by record and are right: 500 records")
+	require.Contains(t, text, "1 of 5 runs were compared record by record and are right: 500 records")
 	require.NotContains(t, text, "latency")
 }
 
