@@ -213,7 +213,7 @@ func (t *Task) baseline(ctx context.Context, sel []topics.Selected) error {
 	}
 	key := noteBaseline + t.cfg.Identity.FlowID
 	if _, ok := t.store.Note(key); ok {
-		t.baselined, t.first = true, nil
+		t.baselined, t.begun = true, nil
 		return nil
 	}
 	if !t.leads() {
@@ -238,17 +238,17 @@ func (t *Task) baseline(ctx context.Context, sel []topics.Selected) error {
 	if err := t.store.SaveNote(ctx, key, []byte(t.cfg.StartPosition)); err != nil {
 		return fmt.Errorf("store baseline: %w", err)
 	}
-	t.baselined, t.first = true, nil
+	t.baselined, t.begun = true, nil
 	return nil
 }
 
 // baselineEntries stores an entry for each partition of the first round that has none.
 func (t *Task) baselineEntries(ctx context.Context, sel []topics.Selected) error {
-	if t.first == nil {
-		t.first = map[mirror.TP]bool{}
+	if t.begun == nil {
+		t.begun = map[mirror.TP]bool{}
 		for _, s := range sel {
 			for n := range s.Topic.Partitions {
-				t.first[mirror.TP{Topic: s.Topic.Name, Partition: n}] = true
+				t.begun[mirror.TP{Topic: s.Topic.Name, Partition: n}] = true
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func (t *Task) baselineEntries(ctx context.Context, sel []topics.Selected) error
 	for _, s := range sel {
 		for n := range s.Topic.Partitions {
 			tp := mirror.TP{Topic: s.Topic.Name, Partition: n}
-			if _, has := t.entryOf(tp.Topic, n); has || !t.first[tp] {
+			if _, has := t.entryOf(tp.Topic, n); has || !t.begun[tp] {
 				continue
 			}
 			tps = append(tps, tp)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/test/kafkatest"
 )
@@ -171,6 +172,11 @@ func TestB102_ATargetThatIsAwayForAWhileIsSaidAndNothingIsMissingAfterwards(t *t
 	cfg := settings(w.name, w.src, w.tgt, topic)
 	f := run(t, cfg)
 	f.untilPosition(topic, 1000)
+	eventually(t, "the side topics are made", func() bool {
+		ts, err := w.tgtAdm.ListTopics(w.ctx(), cfg.SourceAlias+".checkpoints.internal", f.task.policy.OffsetSyncsTopic(cfg.SourceAlias),
+			mm2.StateTopic(cfg.SourceAlias), mm2.ConnectOffsetsTopic(cfg.SourceAlias))
+		return err == nil && ts.Error() == nil
+	})
 	mine.Stop(t)
 	began := time.Now()
 	w.produce(w.srcCl, topic, 0, 1000, 1000)

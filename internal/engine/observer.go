@@ -25,6 +25,7 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 	if !ok {
 		return
 	}
+	o.t.first.open()
 	signal(o.t.dirty)
 	if first {
 		signal(o.t.show)

@@ -21,6 +21,7 @@ func (t *Task) refreshLoop(ctx context.Context) {
 	for {
 		began := time.Now()
 		done := t.refresh(ctx)
+		t.first.open() // whatever came of it: what stands beside the copying does not wait for it
 		t.m.refreshSeconds.Observe(time.Since(began).Seconds())
 		var again <-chan time.Time
 		if !done {
@@ -127,6 +128,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	t.ready = true
 	t.statusMu.Unlock()
 	t.refreshed = true
+	t.awaitFirst(ctx)
 	if !step(t.target, t.ledger.settle) {
 		return false
 	}

@@ -168,10 +168,12 @@ func (r *running) start() {
 		prepared := t.prepare(r.loops)
 		if t.syncs != nil {
 			r.spawn(&r.always, "offset syncs", func() error {
+				t.first.await(r.work)
 				return unlessOver(r.work, wrap("engine: offset syncs", t.syncs.Run(r.work)))
 			})
 		}
 		if prepared != nil {
+			t.first.open()
 			return unlessOver(r.loops, prepared)
 		}
 		r.startPath()
@@ -181,6 +183,7 @@ func (r *running) start() {
 		r.spawn(&r.looping, "transactions", loop(r.loops, t.transactionsLoop))
 		for _, beside := range t.beside {
 			r.spawn(&r.looping, fmt.Sprintf("%T", beside), func() error {
+				t.first.await(r.loops)
 				return unlessOver(r.loops, t.runBeside(r.loops, beside))
 			})
 		}

@@ -24,6 +24,7 @@ const flushTimeout = 2 * time.Second
 // again is small, and saving takes a twentieth of the time at most. Where nothing changes it looks after what is stored.
 // A save under way is not cut off by that but by the end of work: a clean stop waits for it, a lost lease does not.
 func (t *Task) saveLoop(ctx, work context.Context) {
+	t.first.await(ctx)
 	for pause := saveSoonest; sleep(ctx, pause); {
 		idle := time.NewTimer(checkInterval)
 		select {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -68,4 +70,17 @@ func TestAClusterThatRefusesARequestIsNotUnreachable(t *testing.T) {
 	s.failed("offsets", fmt.Errorf("offsets: %w", kerr.UnknownTopicOrPartition))
 	signal(s.wake)
 	eventually(t, "the problem is gone", func() bool { return !task.board.Has("SOURCE_UNREACHABLE", report.Flow) })
+}
+
+func TestOffsetSyncsThatWaitForAClusterThatIsAwayAreNoFaultOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	task, _, _ := idle(t)
+	_, err := net.DialTimeout("tcp", "127.0.0.1:1", time.Second)
+	require.Error(t, err)
+	task.syncsFailed(task.target, "syncs", err)
+	require.Empty(t, task.board.List())
+	task.syncsFailed(task.target, "syncs", kerr.TopicAuthorizationFailed)
+	require.Equal(t, []string{report.OffsetSyncsFailed}, codesOf(task))
+	task.syncsFailed(task.target, "syncs", nil)
+	require.Empty(t, task.board.List())
 }

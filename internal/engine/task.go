@@ -56,7 +56,7 @@ type Task struct {
 	ahead     *ahead
 	claimed   map[string]bool
 	baselined bool
-	first     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
+	begun     map[mirror.TP]bool // partitions seen by the first refresh, while the baseline is not made
 	refreshed bool
 	retired   map[[16]byte]bool // topic ids that were replaced by others
 	missing   map[string]bool   // source topics that the last look did not find
@@ -64,6 +64,7 @@ type Task struct {
 	granted   time.Time         // when a claim was granted last
 	stale     bool              // entries must be read again before a partition may start
 
+	first   *firstRecord
 	saving  chan struct{} // held by the one save at a time
 	dirty   chan struct{} // something is to be stored
 	stored  chan struct{} // positions were stored: offset syncs may follow
@@ -113,7 +114,7 @@ func newTask(cfg Config, r rooms) (*Task, error) {
 		cfg: cfg, rooms: r, board: report.NewBoard(time.Now), parts: newRegistry(),
 		log:     cfg.Logger.With(slog.String("flow_id", cfg.Identity.FlowID), slog.Int("task", cfg.Identity.Task), slog.Int64("lease_epoch", cfg.Identity.LeaseEpoch), slog.String("source", cfg.SourceAlias), slog.String("target", cfg.TargetAlias)),
 		entries: map[state.Key]state.Entry{}, claimed: map[string]bool{}, retired: map[[16]byte]bool{},
-		saving: make(chan struct{}, 1), dirty: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
+		first: newFirstRecord(), saving: make(chan struct{}, 1), dirty: make(chan struct{}, 1), stored: make(chan struct{}, 1), outbox: newOutbox(),
 		kick: make(chan struct{}, 1), show: make(chan struct{}, 1), drainReq: make(chan drainRequest), done: make(chan struct{}),
 		lastState: report.Starting, since: time.Now(), rate: rate{limit: max(0, cfg.MaxBytesPerSecond)},
 	}

@@ -227,7 +227,11 @@ func openSyncs(t *Task) (offsetSyncs, error) {
 }
 
 // syncsFailed keeps OFFSET_SYNCS_FAILED in step. Copying, and our own group sync, do not need the topic; MM2's readers do.
+// That the cluster is away is the side's to tell, which hears it from others.
 func (t *Task) syncsFailed(on *side, topic string, err error) {
+	if p := on.cluster.Classify(err); p != nil && p.Code != kafka.Forbidden {
+		return
+	}
 	if err == nil {
 		t.board.Clear(report.OffsetSyncsFailed, report.Flow)
 		return
