@@ -150,5 +150,11 @@ func Bars(all map[string]Result) string {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", b.figure, b.bound, found, verdict)
 	}
+	for _, r := range all {
+		if r.Scale != 1 {
+			out.WriteString("\n**Some of these cases were only tried out below their full size.**\n")
+			break
+		}
+	}
 	return out.String()
 }

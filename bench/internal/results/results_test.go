@@ -106,4 +106,6 @@ func TestResultsAreReadAsTheyWereWritten(t *testing.T) {
 	require.NotContains(t, report, "Tried out")
 	r.Scale = 0.1
 	require.Contains(t, results.Report(map[string]results.Result{r.Case: r}, []string{r.Case}), "Tried out at 0.1")
+	require.Contains(t, results.Bars(map[string]results.Result{r.Case: r}), "only tried out")
+	require.NotContains(t, results.Bars(all), "only tried out")
 }
