@@ -46,8 +46,18 @@ func (p *mirror) fetchLoop(ctx context.Context) {
 	}
 }
 
-// current tells whether an answer still counts; the lock is held.
-func (w fetchWant) current() bool { return w.part.state == running && w.part.fetchSeq == w.seq }
+// current tells whether an answer still counts: nothing was set anew since it was asked for, and it begins where the
+// partition goes on. The lock is held.
+func (w fetchWant) current() bool {
+	return w.part.state == running && w.part.fetchSeq == w.seq && w.part.fetchOffset == w.offset
+}
+
+// done ends the work on an answer; the lock is held.
+func (w fetchWant) done() {
+	if w.part.inHand == w.seq {
+		w.part.inHand = 0
+	}
+}
 
 // seen takes an answer that holds no records, while the want stays.
 func (p *mirror) seen(w fetchWant, ends Ends) {
@@ -74,8 +84,10 @@ func (p *mirror) fetched(w fetchWant, ends Ends, h *unpacked, err error) {
 	t, now := w.part, time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.done()
 	if !w.current() {
 		h.drop()
+		p.reconsider(t)
 		return
 	}
 	p.note(t, ends)
@@ -102,6 +114,7 @@ func (p *mirror) faulted(w fetchWant, code error, broker int32, leader wire.Lead
 	if errors.Is(code, kerr.OffsetOutOfRange) {
 		// What the source does hold is asked for; others must not wait for that, nor is the same asked again meanwhile.
 		p.locked(func() {
+			w.done()
 			if w.current() {
 				w.part.fetchNotBefore = time.Now().Add(time.Minute)
 			}
@@ -115,6 +128,7 @@ func (p *mirror) faulted(w fetchWant, code error, broker int32, leader wire.Lead
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := w.part
+	w.done()
 	if w.current() && leader.Node >= 0 && leader.Epoch > t.src.epoch && p.source.cluster.Knows(leader.Node) {
 		// No need to ask for metadata; what was asked before may be older.
 		t.src.min, t.src.leader, t.src.epoch = p.source.asked, leader.Node, leader.Epoch

@@ -35,6 +35,7 @@ type part struct {
 	src            view
 	fetchOffset    int64
 	fetchSeq       uint64
+	inHand         uint64 // fetchSeq of the answer that is being gone through; until that is done nothing more is wanted
 	asked          asked // what is left with the hub
 	changed        bool  // in the list of those to look at
 	fetchFailures  int

@@ -66,7 +66,7 @@ func (p *mirror) wanted(t *part, now time.Time) bool {
 	switch {
 	case p.suspended || p.indebted || t.state != running || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 || now.Before(t.fetchNotBefore):
 		return false
-	case t.stale > 0 || t.failures > 2 && (len(t.under) > 0 || now.Before(t.notBefore)):
+	case t.inHand == t.fetchSeq || t.stale > 0 || t.failures > 2 && (len(t.under) > 0 || now.Before(t.notBefore)):
 		return false
 	case t.asked.on:
 		return true
@@ -213,7 +213,8 @@ func (p *mirror) wantOf(w *hub.Want, kept bool) (fetchWant, bool) {
 		return fetchWant{}, false
 	}
 	if !kept {
-		t.asked = asked{}
+		// Else the same would be asked for, and copied, once more while this is gone through.
+		t.asked, t.inHand = asked{}, w.Tag
 	}
 	return fetchWant{
 		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, limits: p.limitsOf(t, time.Now()),
