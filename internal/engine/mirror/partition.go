@@ -36,8 +36,8 @@ type part struct {
 	fetchOffset    int64
 	fetchSeq       uint64
 	inHand         uint64 // fetchSeq of the answer that is being gone through; until that is done nothing more is wanted
-	asked          asked // what is left with the hub
-	changed        bool  // in the list of those to look at
+	asked          asked  // what is left with the hub
+	changed        bool   // in the list of those to look at
 	fetchFailures  int
 	fetchNotBefore time.Time
 	fetchStop      *Stop // reading ended; told when all that was read before is acknowledged
