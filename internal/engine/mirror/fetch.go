@@ -29,6 +29,8 @@ type limits struct {
 	records    int
 	appendTime bool
 	codec      batch.TopicCodec
+	// shared: requests that write carry batches of several partitions.
+	shared bool
 	// alone: batches with records older than this, in ms, go one at a time over a long line, so they should be large; 0: none.
 	alone int64
 }

@@ -32,6 +32,10 @@ const (
 	withheldPause = 100 * time.Millisecond
 	// longWait is how long a request takes that holds up others, beyond the line.
 	longWait = 2 * time.Second
+	// sharedRequests is from how many partitions on that are written to within a turnover small batches are passed on as they
+	// are: requests will carry those of several.
+	sharedRequests = 4
+	turnover       = 250 * time.Millisecond
 	// slowAcks is how many acknowledgements a partition stays in the slow lane.
 	slowAcks = 8
 )
@@ -52,7 +56,12 @@ type lane struct {
 	conn  *wire.Conn
 	ended *wire.Conn // whose end was noted
 	line  line
-	limit int64 // bytes of the next request: over a slow line large ones run into time-outs
+	// together is how many partitions were written to in the last turnover; so far in this one, which began then and has a
+	// number, it is active.
+	together, active int
+	turned           time.Time
+	turn             uint64
+	limit            int64 // bytes of the next request: over a slow line large ones run into time-outs
 	// failures in a row, and when to try again.
 	failures  int
 	notBefore time.Time
@@ -246,7 +255,22 @@ func (p *mirror) compose(ctx context.Context, l *lane, now time.Time) *produceJo
 		return nil
 	}
 	l.busy++
+	l.count(j, now)
 	return j
+}
+
+// count notes which partitions are active; the lock is held.
+func (l *lane) count(j *produceJob, now time.Time) {
+	if now.Sub(l.turned) >= turnover {
+		l.together, l.active, l.turned = l.active, 0, now
+		l.turn++
+	}
+	for _, s := range j.sends {
+		if s.part.turn != l.turn {
+			s.part.turn = l.turn
+			l.active++
+		}
+	}
 }
 
 // request encodes the job, one topic behind the other.

@@ -15,14 +15,21 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
-// BenchmarkPaths mirrors 256 MB of 1 KiB records (lz4, 16 partitions, batches of about 256 KB) from broker to broker with
-// each path in turn, A B B A, and tells this process's CPU time for each MB of records.
+// BenchmarkPaths mirrors 256 MB of 1 KiB records (lz4, 16 partitions) from broker to broker with batches passed on and put
+// together anew in turn, A B B A, for large and small batches of the source's producer, and tells this process's CPU time for
+// each MB of records.
 func BenchmarkPaths(b *testing.B) {
+	for _, size := range []int32{512 << 10, 16 << 10} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) { benchmarkPaths(b, size) })
+	}
+}
+
+func benchmarkPaths(b *testing.B, batchBytes int32) {
 	const partitions, total, size = 16, 256 << 10, 1 << 10
 	source := kafkatest.Shared(b, kafkatest.V39)
 	topic := kafkatest.UniqueName(b)
 	kafkatest.CreateTopic(b, source, topic, partitions, nil)
-	client := kafkatest.Client(b, source, kgo.ProducerBatchMaxBytes(512<<10), kgo.ProducerBatchCompression(kgo.Lz4Compression()),
+	client := kafkatest.Client(b, source, kgo.ProducerBatchMaxBytes(batchBytes), kgo.ProducerBatchCompression(kgo.Lz4Compression()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(100*time.Millisecond), kgo.MaxBufferedRecords(100_000))
 	random := rand.NewChaCha8([32]byte{1})
 	failed := make(chan error, total)

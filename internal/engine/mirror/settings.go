@@ -132,7 +132,12 @@ func (p *mirror) limitsOf(t *part, now time.Time) limits {
 			l.bytes = s.maxBytes
 		}
 	}
-	if lane := p.lanes[laneKey{t.tgt.leader, t.lane}]; lane != nil && lane.line.trip >= farAway {
+	lane := p.lanes[laneKey{t.tgt.leader, t.lane}]
+	if lane == nil {
+		return l
+	}
+	l.shared = max(lane.together, lane.active) >= sharedRequests
+	if lane.line.trip >= farAway {
 		switch {
 		case t.proof == impossible, t.hasID && t.id.pid < 0:
 			l.alone = time.Duration(1<<63 - 1).Milliseconds() // whatever their age, one is under way at a time

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// smallBatch is the size below which batches that lie one behind the other in an answer become one.
-	smallBatch = 8 << 10
+	// smallBatch is the size below which batches that lie one behind the other in an answer become one. What is saved is a
+	// request for each; where the batches of several partitions share requests, that is less than what it costs to take them
+	// apart, but for those below tinyBatch.
+	smallBatch, tinyBatch = 8 << 10, 2 << 10
 	// mergedBytes is how much is put together, as it came; rebuiltBytes what a rebuilt batch may take.
 	mergedBytes  = 256 << 10
 	rebuiltBytes = 1_000_000
@@ -150,7 +152,7 @@ func (u *unpacker) one(s *batch.Slicer) error {
 	}
 	if verdict == batch.Fallback {
 		u.must = true
-	} else if len(b) >= smallBatch && !u.want.alone(b) || u.single {
+	} else if len(b) >= u.want.limits.small() && !u.want.alone(b) || u.single {
 		if err := u.flush(); err != nil {
 			return err
 		}
@@ -216,6 +218,9 @@ func (u *unpacker) rebuiltLimit() int {
 	}
 	return rebuiltBytes
 }
+
+// small is the size below which batches are put together.
+func (l limits) small() int { return pick(l.shared, tinyBatch, smallBatch) }
 
 // alone tells whether a batch will be the only one under way, over a long line.
 func (w *fetchWant) alone(b batch.Batch) bool {

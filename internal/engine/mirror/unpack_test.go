@@ -192,3 +192,19 @@ func FuzzUnpackNeverPanics(f *testing.F) {
 		require.Zero(t, pool.InUse())
 	})
 }
+
+func TestSmallBatchesPassWhereTheyShareRequestsAnyway(t *testing.T) {
+	t.Parallel()
+	u, pool := unpackers(t)
+	raw := [][]byte{encoded(t, samples(0), identity{}), at(encoded(t, samples(0), identity{}), 4), at(encoded(t, samples(4), identity{}), 8)}
+	require.Greater(t, len(raw[0]), tinyBatch)
+	require.Less(t, len(raw[2]), tinyBatch)
+	for shared, want := range map[bool]int{true: 3, false: 1} {
+		got, err := u.all(0, limits{records: math.MaxInt, shared: shared}, nil, raw...)
+		require.NoError(t, err)
+		require.Len(t, got.units, want)
+		require.Len(t, got.sources(), 12)
+		got.drop()
+	}
+	require.Zero(t, pool.InUse())
+}
