@@ -54,6 +54,7 @@ func (e *eater) Fetched(a *Answer) {
 			g.records += int(b.Count())
 			g.next = b.NextOffset()
 		}
+		clear(p.Fetched.Records) // as owners may
 		g.part.Fetched.Records = nil
 		e.mu.Lock()
 		e.at[p.Want.TP] = max(e.at[p.Want.TP], g.next)
@@ -86,6 +87,13 @@ func (e *eater) until(tp TP, offset int64) {
 		}
 		return nil
 	})
+}
+
+// count is how many records of a partition were read.
+func (e *eater) count(tp TP) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.records[tp]
 }
 
 // describe makes the brokers known to the hub and gives topic ids and leaders.
@@ -153,7 +161,7 @@ func TestEverythingIsReadOnceAndInOrder(t *testing.T) {
 			e.until(TP{"t", p}, 200)
 		}
 		for p := range int32(3) {
-			require.Equal(t, 200, e.records[TP{"t", p}])
+			require.Equal(t, 200, e.count(TP{"t", p}))
 		}
 	}
 	wait.For(t, 5*time.Second, "the buffers to come back", func() error {

@@ -306,7 +306,7 @@ func (f *fetcher) doPoll(ctx context.Context) bool {
 		p := &got.resp.Partitions[i]
 		if name, ok := f.session.Topic(p); ok {
 			if s := f.slots[TP{name, p.Partition}]; s != nil && s.in && s.since <= f.poll {
-				f.complete(&d, s, s.asked, s.id, p)
+				f.complete(&d, s, s.asked, s.id, p, got.resp.Buffer)
 			}
 		}
 	}
@@ -403,7 +403,7 @@ func (f *fetcher) express(ctx context.Context) {
 			name = byID[p.TopicID]
 		}
 		if w := asked[TP{name, p.Partition}]; w != nil {
-			f.complete(&d, w.slot, w.Offset, w.TopicID, p)
+			f.complete(&d, w.slot, w.Offset, w.TopicID, p, got.resp.Buffer)
 		}
 	}
 	f.s.fetching.Unlock()
@@ -411,8 +411,9 @@ func (f *fetcher) express(ctx context.Context) {
 }
 
 // complete answers the wants of a partition that ask from an offset; the lock is held.
-func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *wire.FetchedPartition) {
+func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *wire.FetchedPartition, buffer *wire.Buffer) {
 	kept := p.ErrorCode == 0 && len(p.Records) == 0
+	first := true
 	for _, w := range slices.Clone(s.wants) {
 		if w.Offset != offset || w.TopicID != id || w.redirect(f.broker, p, f.s.links.known) {
 			continue
@@ -421,23 +422,31 @@ func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *w
 			f.remove(w)
 			delete(w.reader.wants, w.TP)
 		}
-		d.add(w, kept, p)
+		part := Part{Want: w.Want, Kept: kept, Fetched: *p, Buffer: buffer}
+		if !first && len(p.Records) > 0 {
+			// Owners change what they get.
+			part.Buffer, part.copied = f.s.hub.Pool().Get(len(p.Records)), true
+			copy(part.Buffer.Bytes(), p.Records)
+			part.Fetched.Records = part.Buffer.Bytes()
+		}
+		first = false
+		d.add(w.reader, part)
 	}
 }
 
 // delivery collects what an answer holds for each reader.
 type delivery struct{ of map[*Reader]*Answer }
 
-func (d *delivery) add(w *want, kept bool, p *wire.FetchedPartition) {
-	a := d.of[w.reader]
+func (d *delivery) add(r *Reader, p Part) {
+	a := d.of[r]
 	if a == nil {
 		a = &Answer{}
 		if d.of == nil {
 			d.of = map[*Reader]*Answer{}
 		}
-		d.of[w.reader] = a
+		d.of[r] = a
 	}
-	a.Parts = append(a.Parts, Part{Want: w.Want, Kept: kept, Fetched: *p})
+	a.Parts = append(a.Parts, p)
 }
 
 // deliver hands the answers over; no lock is held.

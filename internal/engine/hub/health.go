@@ -88,8 +88,13 @@ func (s *shared) End(id uint64, err error) {
 		h.err = err
 		if h.failingSince.IsZero() {
 			h.failingSince = now
-			if began.After(h.lastOK) { // silent all the time
+			if began.After(h.lastOK) { // silent all the time, to whoever asked first
 				h.failingSince = began
+				for _, since := range h.waiting {
+					if since.Before(h.failingSince) && since.After(h.lastOK) {
+						h.failingSince = since
+					}
+				}
 			}
 		}
 		signal(h.wake)

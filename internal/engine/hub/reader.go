@@ -54,13 +54,21 @@ type Part struct {
 	Kept bool
 	// Fetched is what the broker said. Records and aborted transactions lie in memory of the answer.
 	Fetched wire.FetchedPartition
+	// Buffer holds the records, which are the owner's alone: it may change them, and retain the buffer for longer than the
+	// answer. What lies beside them in it is others'.
+	Buffer *wire.Buffer
+	copied bool
 }
 
-// Buffer holds the records of all parts; who needs records longer than the answer retains it.
-func (a *Answer) Buffer() *wire.Buffer { return a.from.resp.Buffer }
-
 // Release gives the answer back, once. Nothing of it may be used after, but for buffers that were retained.
-func (a *Answer) Release() { a.from.release() }
+func (a *Answer) Release() {
+	for i := range a.Parts {
+		if p := &a.Parts[i]; p.copied {
+			p.Buffer.Release()
+		}
+	}
+	a.from.release()
+}
 
 // exchange is a response that several owners read.
 type exchange struct {

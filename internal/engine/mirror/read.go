@@ -195,7 +195,7 @@ func (p *mirror) receive(a *hub.Answer) {
 		case a.Parts[i].Kept:
 			p.seen(w, ends)
 		case code == nil:
-			h, err := u.unpack(w, fp, a.Buffer())
+			h, err := u.unpack(w, fp, a.Parts[i].Buffer)
 			p.charge(len(fp.Records))
 			p.fetched(w, ends, h, err)
 		default:

@@ -297,12 +297,10 @@ func (s *Session) Answered(r *FetchResponse) bool {
 	if r.Version < sessionFetch {
 		return true
 	}
-	if s.full && len(r.Partitions) < s.known {
-		// A partition that is missing here would never be told again.
-		s.state = opening
-		return false
-	}
 	switch {
+	case s.full && len(r.Partitions) < s.known:
+		// A partition that is missing here might never be told again: what the broker answered counts, its session does not.
+		s.state = opening
 	case r.SessionID == 0:
 		// No room on the broker, or it closed the session: what it answered counts.
 		s.state = opening

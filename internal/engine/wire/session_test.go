@@ -280,3 +280,18 @@ func TestFullRequestsBeginWithAnotherPartitionEachTime(t *testing.T) {
 	slices.Sort(names)
 	require.Equal(t, []string{"t0", "t1", "t2"}, names)
 }
+
+func TestAFullAnswerThatLeavesPartitionsOutCountsAndItsSessionDoesNot(t *testing.T) {
+	t.Parallel()
+	var s Session
+	var r FetchRequest
+	for p := range int32(2) {
+		s.Set("t", [16]byte{1}, FetchPartition{Partition: p})
+	}
+	s.Next(&r, maxFetch)
+	require.True(t, s.Answered(&FetchResponse{Version: maxFetch, SessionID: 7, Partitions: make([]FetchedPartition, 1)}))
+	s.Next(&r, maxFetch)
+	require.Zero(t, r.SessionID)
+	require.Zero(t, r.SessionEpoch)
+	require.Len(t, r.Topics[0].Partitions, 2, "everything is asked for again")
+}
