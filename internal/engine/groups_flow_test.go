@@ -175,7 +175,12 @@ func TestB102_ATargetThatIsAwayForAWhileIsSaidAndNothingIsMissingAfterwards(t *t
 	eventually(t, "the side topics are made", func() bool {
 		ts, err := w.tgtAdm.ListTopics(w.ctx(), cfg.SourceAlias+".checkpoints.internal", f.task.policy.OffsetSyncsTopic(cfg.SourceAlias),
 			mm2.StateTopic(cfg.SourceAlias), mm2.ConnectOffsetsTopic(cfg.SourceAlias))
-		return err == nil && ts.Error() == nil
+		if err != nil || ts.Error() != nil {
+			return false
+		}
+		syncs, err := w.tgtAdm.ListEndOffsets(w.ctx(), f.task.policy.OffsetSyncsTopic(cfg.SourceAlias))
+		o, _ := syncs.Lookup(f.task.policy.OffsetSyncsTopic(cfg.SourceAlias), 0)
+		return err == nil && o.Offset > 0 && len(f.sink.status().Conditions) == 0
 	})
 	mine.Stop(t)
 	began := time.Now()

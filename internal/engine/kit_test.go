@@ -296,6 +296,11 @@ func (w *world) create(adm *kadm.Client, topic string, partitions int32, configs
 	resp, err := adm.CreateTopic(w.ctx(), partitions, 1, values, topic)
 	require.NoError(w.tb, err)
 	require.NoError(w.tb, resp.Err)
+	// The controller knows of it before the broker that is asked next.
+	eventually(w.tb, topic+" shows", func() bool {
+		ts, err := adm.ListTopics(w.ctx(), topic)
+		return err == nil && ts.Error() == nil && len(ts[topic].Partitions) == int(partitions)
+	})
 }
 
 // produce writes n records to a partition whose values go on from base, and waits for them.

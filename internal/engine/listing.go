@@ -27,6 +27,7 @@ type listing struct {
 
 	turn   chan struct{}
 	answer *kmsg.MetadataResponse
+	number uint64 // of answer; counts from 1
 	asked  time.Time
 }
 
@@ -62,7 +63,7 @@ type lister struct {
 	to      topics.Requester
 	listing *listing
 	alone   func() bool
-	last    *kmsg.MetadataResponse // what the task was given last: looking twice it wants to see two
+	last    uint64 // number of what the task was given last: looking twice it wants to see two
 }
 
 // Request implements topics.Requester. Answers must not be changed.
@@ -76,19 +77,20 @@ func (l *lister) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if a := l.listing.answer; a != nil && a != l.last && time.Since(l.listing.asked) < listingAge {
-		l.last = a
-		return a, nil
+	e := l.listing
+	if e.answer != nil && e.number != l.last && time.Since(e.asked) < listingAge {
+		l.last = e.number
+		return e.answer, nil
 	}
 	asked := time.Now()
 	resp, err := l.to.Request(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	l.last, _ = resp.(*kmsg.MetadataResponse)
-	l.listing.answer, l.listing.asked = l.last, asked
-	if l.alone() { // nobody to keep it for
-		l.listing.answer, l.last = nil, nil
+	e.number++
+	e.asked, l.last = asked, e.number
+	if e.answer, _ = resp.(*kmsg.MetadataResponse); l.alone() {
+		e.answer = nil // nobody to keep it for
 	}
 	return resp, nil
 }

@@ -65,7 +65,7 @@ func TestTasksOfOneClusterShareAListOfItsTopicsAndNoneSeesOneTwice(t *testing.T)
 	list(a)
 	require.Equal(t, 8, to.asked, "an old one is not used")
 	to.err = errors.New("away")
-	b.last = a.listing.answer
+	b.last = a.listing.number
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = nil
 	_, err = b.Request(t.Context(), req)

@@ -113,7 +113,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	}) {
 		return false
 	}
-	pending, fresh := t.place(ctx, wanted, have)
+	pending, fresh, late := t.place(ctx, wanted, have)
 	// What others stored must be known before new partitions start, and, in task 0, for translating their offsets.
 	t.stale = t.stale || fresh && t.refreshed || t.granted.After(t.reloaded) ||
 		t.leads() && t.cfg.Identity.Tasks > 1 && time.Since(t.reloaded) >= t.cfg.EmitCheckpointsInterval
@@ -139,7 +139,7 @@ func (t *Task) refresh(ctx context.Context) bool {
 	if t.leads() && !step(t.target, func(c context.Context) error { return t.topics.SyncConfigs(c, wanted) }) {
 		return false
 	}
-	return started && dropped
+	return started && dropped && !late
 }
 
 // distrust sets aside what a broker whose metadata lag may have told: topics that come back with an id that was replaced,
@@ -342,15 +342,19 @@ var (
 )
 
 // place brings the registry in step with what is wanted, takes back what no longer fits, and answers the partitions
-// that need a start. fresh tells that there are some among them that were not ours before.
-func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.Target) (pending []pendingStart, fresh bool) {
+// that need a start. fresh tells that there are some among them that were not ours before, late that the target does not show
+// all that it has been asked to make, or that another task has: soon it will.
+func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.Target) (pending []pendingStart, fresh, late bool) {
 	now := time.Now()
 	var back []*partition
 	for _, w := range wanted {
 		remote, exists := have.Topics[w.Remote]
 		if exists && t.retired[remote.ID] {
+			late = true
 			continue // a broker that lags
 		}
+		sub := report.Subject{Topic: w.Topic.Name, Partition: -1}
+		refused := have.Errors[w.Remote] != nil || t.board.Has(report.TopicCreateFailed, sub) || t.board.Has(report.TargetPartitions, sub)
 		t.remoteMissing(w, exists || have.Errors[w.Remote] != nil)
 		for n := range w.Topic.Partitions {
 			if taskOf(w.Topic.Name, n, t.cfg.Identity.Tasks) != t.cfg.Identity.Task {
@@ -370,6 +374,7 @@ func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.
 			case !ready:
 				back = append(back, p)
 				p.notBefore = time.Time{}
+				late = late || !refused
 			case changed || p.redecide && !now.Before(p.notBefore):
 				back = append(back, p)
 				pending = append(pending, pendingStart{p: p, sourceID: w.Topic.ID, targetID: remote.ID})
@@ -378,7 +383,7 @@ func (t *Task) place(ctx context.Context, wanted []topics.Selected, have topics.
 		}
 	}
 	t.takeBack(ctx, back)
-	return pending, fresh
+	return pending, fresh, late
 }
 
 // remoteMissing keeps TARGET_TOPIC_MISSING of a whole topic in step; a topic that was never there has TOPIC_CREATE_FAILED.

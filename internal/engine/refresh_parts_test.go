@@ -25,7 +25,7 @@ func TestAPartitionWhosePositionCannotBeStoredWhenItGoesStartsAgainWhenItComesBa
 	require.True(t, redecide)
 
 	back, have := found("a")
-	pending, _ := task.place(t.Context(), back.Topics, have)
+	pending, _, _ := task.place(t.Context(), back.Topics, have)
 	var starts []*partition
 	for _, s := range pending {
 		starts = append(starts, s.p)
@@ -47,14 +47,14 @@ func TestAPartitionTakenBackForANewStartWaitsUntilItHasOne(t *testing.T) {
 			p := hold(t, task, "a", 0, was, 5)
 			p.sourceTopicID = [16]byte{9} // another topic of that name now
 			d, have := found("a")
-			pending, _ := task.place(t.Context(), d.Topics, have)
+			pending, _, _ := task.place(t.Context(), d.Topics, have)
 			require.Len(t, pending, 3)
 			require.Equal(t, []mirror.TP{p.tp}, path.unassigned)
 			// Whatever fails before the start, nothing claims that it runs, and the next round tries again.
 			as, redecide := stateOfPartition(p)
 			require.Equal(t, partWaiting, as)
 			require.True(t, redecide)
-			pending, _ = task.place(t.Context(), d.Topics, have)
+			pending, _, _ = task.place(t.Context(), d.Topics, have)
 			require.Len(t, pending, 3)
 			require.Len(t, path.unassigned, 1, "what the path does not have is not taken back again")
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,4 +61,21 @@ func TestAPartitionTakenOverNeverStartsByWhatWasReadTooEarly(t *testing.T) {
 	fb.untilPosition(topic, 15)
 	require.Empty(t, failures)
 	require.Equal(t, want(0, 0, 15), w.read(w.tgtAdm, w.tgt, w.remote(topic), 0))
+}
+
+func TestARemoteTopicThatTheTargetShowsLateIsNotWaitedForAWholeInterval(t *testing.T) {
+	t.Parallel()
+	w := fakes(t, "late")
+	topic := w.topic("t")
+	w.create(w.srcAdm, topic, 8, nil)
+	cfg := settings(w.name, w.src, w.tgt, topic)
+	cfg.Identity.Tasks, cfg.Identity.Task = 2, 1 // the other task makes the topic
+	cfg.RefreshTopicsInterval = time.Hour
+	f := run(t, cfg)
+	f.until("it waits", func(st report.Status) bool {
+		return len(st.Topics) == 1 && st.Topics[0].Partitions[0].State == partWaiting
+	})
+	w.create(w.tgtAdm, w.remote(topic), 8, nil)
+	f.untilState(report.Running)
+	f.kill()
 }

@@ -56,7 +56,8 @@ type Writer struct {
 	fault chan error    // the first panic of what takes answers
 
 	reportMu sync.Mutex
-	failing  string // why; "": it does not
+	failing  string    // why; "": it does not
+	unknown  time.Time // since when the topic is unknown; zero: it is not
 }
 
 // New makes a writer; it connects when it runs.
@@ -243,7 +244,7 @@ func (w *Writer) written(ctx context.Context, s mm2.OffsetSync, byRule bool, err
 		return
 	}
 	// A record that another task gave up takes those behind it with it; they are sent again.
-	if !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.Canceled) && !w.passing(err) {
 		w.report(err)
 	}
 	if err != nil || more {
@@ -277,6 +278,23 @@ func (w *Writer) settle(ctx context.Context, s mm2.OffsetSync, byRule bool, err 
 		w.settled = make(chan struct{})
 	}
 	return more
+}
+
+// unknownGrace is for how long a topic may be unknown before that is told: a broker may learn late of one just made.
+const unknownGrace = 3 * time.Second
+
+// passing tells whether an outcome is of a topic that is unknown since a moment.
+func (w *Writer) passing(err error) bool {
+	w.reportMu.Lock()
+	defer w.reportMu.Unlock()
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		w.unknown = time.Time{}
+		return false
+	}
+	if w.unknown.IsZero() {
+		w.unknown = time.Now()
+	}
+	return time.Since(w.unknown) < unknownGrace
 }
 
 // report tells when writing begins to fail, fails for another cause, or works again.

@@ -2,6 +2,7 @@ package topics
 
 import (
 	"fmt"
+	"maps"
 	"sort"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
@@ -50,14 +51,49 @@ type Selection struct {
 	Undecided map[string]error
 }
 
-// selector remembers decisions: names do not change, and patterns may be slow.
+// selector remembers decisions: names do not change, and patterns may be slow. Most topics of a large cluster are none of
+// the flow's, and of those it keeps the name only.
 type selector struct {
 	rule    mm2.TopicSelector
-	decided map[string]mm2.Decision
+	others  map[string]struct{}     // mm2.ReasonNotMatched
+	decided map[string]mm2.Decision // all others
 }
 
 func newSelector(rule mm2.TopicSelector) *selector {
-	return &selector{rule: rule, decided: map[string]mm2.Decision{}}
+	return &selector{rule: rule, others: map[string]struct{}{}, decided: map[string]mm2.Decision{}}
+}
+
+// decide answers what is remembered, or decides.
+func (s *selector) decide(name string) (mm2.Decision, error) {
+	if _, ok := s.others[name]; ok {
+		return mm2.Decision{Reason: mm2.ReasonNotMatched}, nil
+	}
+	if d, ok := s.decided[name]; ok {
+		return d, nil
+	}
+	d, err := s.rule.Decide(name)
+	switch {
+	case err != nil:
+	case !d.Replicate && d.Reason == mm2.ReasonNotMatched:
+		s.others[name] = struct{}{}
+	default:
+		s.decided[name] = d
+	}
+	return d, err
+}
+
+// forget drops topics that are gone.
+func (s *selector) forget(topics []SourceTopic) {
+	if len(s.others)+len(s.decided) <= len(topics) {
+		return // none, or about as many as came: it may wait
+	}
+	left := make(map[string]struct{}, len(topics))
+	for _, t := range topics {
+		left[t.Name] = struct{}{}
+	}
+	gone := func(name string) bool { _, ok := left[name]; return !ok }
+	maps.DeleteFunc(s.others, func(name string, _ struct{}) bool { return gone(name) })
+	maps.DeleteFunc(s.decided, func(name string, _ mm2.Decision) bool { return gone(name) })
 }
 
 // wanted tells whether the include list asks for a topic that a rule excludes before the lists are looked at.
@@ -72,18 +108,13 @@ func (s *selector) wanted(name string, reason mm2.Reason) bool {
 // apply decides about every topic. Not safe for concurrent use.
 func (s *selector) apply(topics []SourceTopic) Selection {
 	out := Selection{InvalidNames: map[string]string{}, Undecided: map[string]error{}}
-	seen := make(map[string]mm2.Decision, len(topics))
 	for _, t := range topics {
-		d, ok := s.decided[t.Name]
-		if !ok {
-			var err error
-			if d, err = s.rule.Decide(t.Name); err != nil {
-				out.Undecided[t.Name] = err
-				out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: "no decision: " + err.Error()})
-				continue
-			}
+		d, err := s.decide(t.Name)
+		if err != nil {
+			out.Undecided[t.Name] = err
+			out.Excluded = append(out.Excluded, report.Excluded{Name: t.Name, Reason: "no decision: " + err.Error()})
+			continue
 		}
-		seen[t.Name] = d
 		switch {
 		case d.Replicate:
 			hb := d.Reason == mm2.ReasonHeartbeats
@@ -109,7 +140,7 @@ func (s *selector) apply(topics []SourceTopic) Selection {
 			}
 		}
 	}
-	s.decided = seen // forget topics that are gone
+	s.forget(topics)
 	sort.Strings(out.Examples)
 	out.Examples = out.Examples[:min(len(out.Examples), maxExamples):min(len(out.Examples), maxExamples)]
 	sort.Slice(out.Topics, func(i, j int) bool { return out.Topics[i].Topic.Name < out.Topics[j].Topic.Name })

@@ -20,7 +20,10 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/topics"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The pattern engine's clock ends by itself.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2.runClock"))
+}
 
 // book is a ledger in memory.
 type book map[string]map[string]string
