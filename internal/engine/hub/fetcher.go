@@ -202,7 +202,7 @@ func (f *fetcher) succeeded(took time.Duration, resp *wire.FetchResponse) {
 
 // failed notes that the broker did not answer, and tells those who wait for it.
 func (f *fetcher) failed(err error) {
-	if ours(err) {
+	if f.s.ctx.Err() != nil {
 		return
 	}
 	now := time.Now()

@@ -109,7 +109,7 @@ func (s *shared) End(id uint64, err error) {
 
 // ours tells an end that we wanted from a failure.
 func ours(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, errLeft)
+	return errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, errLeft) || errors.Is(err, kafka.ErrMayNotWrite)
 }
 
 // tell calls the watchers; the lock is held.

@@ -393,6 +393,9 @@ func (p *mirror) laneFailed(l *lane, conn *wire.Conn, err error) {
 	}
 	l.failures++
 	l.notBefore = time.Now().Add(min(time.Second, 50*time.Millisecond<<min(l.failures, 6)))
+	if p.suspended {
+		notify(p.wakeFetch)
+	}
 	p.cfg.Logger.Debug("lane failed", slog.Int("broker", int(l.broker)), slog.Int("lane", l.index), slog.Any("error", err))
 	notify(l.wake)
 }

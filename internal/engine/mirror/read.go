@@ -16,6 +16,8 @@ const (
 	partitionBytes     = 1 << 20
 	fewPartitions      = 4
 	fewPartitionsBytes = 4 << 20
+	// yieldFor is how long a partition that gave back what it held is not read.
+	yieldFor = 2 * time.Second
 	// inlineBytes is what is unpacked while others wait for their answers.
 	inlineBytes = 128 << 10
 )
@@ -113,6 +115,9 @@ func (p *mirror) admit(now time.Time) {
 // aimAtChanged brings the wants up to date; the lock is held.
 func (p *mirror) aimAtChanged(now time.Time) {
 	p.admit(now)
+	if p.suspended {
+		p.yield(now)
+	}
 	which := p.changed
 	if p.rescan.Swap(false) {
 		which = p.order
@@ -125,6 +130,36 @@ func (p *mirror) aimAtChanged(now time.Time) {
 	}
 	clear(p.changed)
 	p.changed = p.changed[:0]
+}
+
+// yield has partitions that cannot be written give back what they hold, since the path holds so much that nothing is read
+// for the others; it will be read again. The lock is held.
+func (p *mirror) yield(now time.Time) {
+	gave := false
+	for _, t := range p.order {
+		if t.counted == 0 || t.awaiting > 0 || t.stale > 0 || t.unread || t.busy || t.state != running || !p.cutOff(t) {
+			continue
+		}
+		unsent := len(t.under) > 0
+		for _, b := range t.under {
+			unsent = unsent && b.stage == made
+		}
+		if unsent {
+			p.rewind(t, 0)
+		} else {
+			p.dropQueue(t)
+		}
+		t.fetchNotBefore, gave = now.Add(yieldFor), true
+	}
+	if gave {
+		p.wakeIn(yieldFor)
+	}
+}
+
+// cutOff tells whether a partition's leader on the target is not known or not reached; the lock is held.
+func (p *mirror) cutOff(t *part) bool {
+	l := p.lanes[laneKey{t.tgt.leader, pick(t.slow > 0, slowLane, t.lane)}]
+	return t.tgt.leader < 0 || l != nil && l.failures > 2
 }
 
 // Fetched implements hub.Owner.

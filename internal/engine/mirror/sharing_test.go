@@ -88,6 +88,32 @@ func TestStoppedTargetsLeaveOthersTheirShareAndMemoryStaysFlat(t *testing.T) {
 	})
 }
 
+func TestPartitionsOfABrokerThatIsAwayLeaveTheirNeighboursTheBudget(t *testing.T) {
+	t.Parallel()
+	source, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, topic))
+	require.NoError(t, err)
+	t.Cleanup(source.Close)
+	plenty(t, source, topic, 4, 6)
+	target, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(4, remote(topic)))
+	require.NoError(t, err)
+	t.Cleanup(target.Close)
+	for p := range int32(4) {
+		require.NoError(t, target.MoveTopicPartition(remote(topic), p, min(p, 1)))
+	}
+	b := run(t, batches, plain("source", source.ListenAddrs()...), plain("target", target.ListenAddrs()...), func(c *Config) {
+		c.MaxBytesInFlight, c.FetchBytes = 4<<20, 1<<20
+	})
+	b.path.locked(func() { // nobody can be reached there
+		for i := range maxLanes {
+			k := laneKey{1, i}
+			b.path.lanes[k] = &lane{laneKey: k, wake: make(chan struct{}, 1), limit: requestBytes, failures: 100}
+		}
+	})
+	b.assign(topic, 4, 0)
+	b.untilAt(first, 30)
+	require.Zero(t, b.seen.position(TP{topic, 1}))
+}
+
 func TestAPathKeepsToItsRateAndTheRateChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	source, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
