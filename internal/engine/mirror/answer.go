@@ -63,11 +63,8 @@ func (p *mirror) produced(s produceSend, w written, err error) {
 		errors.Is(code, kerr.NetworkException):
 		b.stage, b.cause = unknown, code
 		if errors.Is(code, kerr.RequestTimedOut) || errors.Is(code, kerr.NotEnoughReplicasAfterAppend) {
+			// Each of those behind it may take as long. Their connection is not the partition's alone, so that they are waited for.
 			t.slow, t.suspect = slowAcks, false
-			if t.awaiting > 1 && t.conn != nil {
-				// Each of those behind it would take as long, one after the other, and with them all that others send there.
-				t.conn.Close()
-			}
 		}
 	default:
 		b.stage, b.cause = refused, code
@@ -148,9 +145,9 @@ func (p *mirror) decide(t *part) {
 		}
 	}
 	if t.unread {
-		if now := time.Now(); !t.appendTime && t.last().unit.oldest() < p.coldBefore(now) {
-			// The target may have forgotten the producer, and then refuses nothing: what it still has in hand must be there
-			// before it is looked for.
+		if now := time.Now(); head.id.pid < 0 || !t.appendTime && t.last().unit.oldest() < p.coldBefore(now) {
+			// The target knows no producer, or may have forgotten it, and then refuses nothing: what it still has in hand must be
+			// there before it is looked for.
 			t.notBefore = now.Add(inHand)
 			p.enlistLater(t, inHand)
 		}
@@ -224,6 +221,7 @@ func (p *mirror) resend(t *part, cause error) {
 	if p.suspended && t.under[0].stage == made {
 		// Others of the path may go on with what it holds; it will be read again, too.
 		p.rewind(t, 0)
+		p.settle(t)
 		return
 	}
 	t.under[0].unit.detach()

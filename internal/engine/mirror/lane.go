@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
-	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
@@ -190,35 +189,38 @@ func (p *mirror) writeNext(ctx context.Context, l *lane) (pause time.Duration) {
 		return 0
 	}
 	j.mark = mark
-	r := j.request()
-	if !p.cfg.MayWrite() {
-		p.target.end(mark, context.Canceled)
-		p.locked(func() { p.withhold(l, j) })
-		return withheldPause
-	}
-	done := func(resp *wire.ProduceResponse, err error) {
-		fault := report.Contained("the data path: answers", func() error {
-			p.answered(l, conn, j, resp, err)
-			return nil
-		})
-		if fault != nil {
-			p.failed(fault)
-		}
-	}
-	// The connection is not ours alone, so that nobody ends it with the path; who writes to a target that does not read is
-	// left behind.
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		if err := conn.Produce(r, done); err != nil {
-			done(nil, fmt.Errorf("produce: %w", err))
-		}
-	}()
+	// The connection is not ours alone, so that nobody ends it with the path; who waits for a target that does not read is
+	// left behind, and writes nothing any more when it is his turn.
+	held := make(chan bool, 1)
+	go p.contained("writing", func() {
+		defer close(held)
+		held <- !p.send(ctx, l, conn, j)
+	})
 	select {
-	case <-written:
+	case withheld := <-held:
+		return pick(withheld, withheldPause, 0)
 	case <-ctx.Done():
+		return 0
 	}
-	return 0
+}
+
+// send writes a request when it is its turn on the connection; false: the right to had ended by then, or the path.
+func (p *mirror) send(ctx context.Context, l *lane, conn *wire.Conn, j *produceJob) bool {
+	r := j.request()
+	r.May = func() bool { return ctx.Err() == nil && p.cfg.MayWrite() }
+	done := func(resp *wire.ProduceResponse, err error) {
+		p.contained("answers", func() { p.answered(l, conn, j, resp, err) })
+	}
+	err := conn.Produce(r, done)
+	switch {
+	case errors.Is(err, wire.ErrWithheld):
+		p.target.end(j.mark, context.Canceled)
+		p.locked(func() { p.withhold(l, j) })
+		return false
+	case err != nil:
+		done(nil, fmt.Errorf("produce: %w", err))
+	}
+	return true
 }
 
 // compose takes the turns of the partitions that are ready, in one request; nil when none sends anything now. The lock is
@@ -410,6 +412,12 @@ func (p *mirror) withhold(l *lane, j *produceJob) {
 		}
 		s.batch.stage = made
 		s.part.awaiting--
+		if s.part.awaiting == 0 {
+			s.part.conn = nil
+			if s.part.broken {
+				p.decide(s.part)
+			}
+		}
 		p.enlist(s.part)
 	}
 }

@@ -355,6 +355,7 @@ func (p *mirror) giveUp(parts []*part) {
 		if t.state != closing {
 			continue
 		}
+		t.gen++ // nothing more is told of this assignment
 		p.abandon(t)
 		p.account(t)
 		if t.leaving = t.stale > 0; !t.leaving {
@@ -366,6 +367,7 @@ func (p *mirror) giveUp(parts []*part) {
 // remove forgets partitions; the lock is held.
 func (p *mirror) remove(parts ...*part) {
 	for _, t := range parts {
+		t.gen++
 		p.abandon(t) // the answers that come still end the use of memory
 		p.unlist(t)
 		t.pipeline = pipeline{}

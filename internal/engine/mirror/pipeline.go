@@ -245,14 +245,16 @@ func (p *mirror) number(t *part, b *sending) {
 	t.expect = b.end()
 }
 
-// renumber gives new numbers to all that is under way, of which nothing is on the target; the lock is held.
+// renumber gives new numbers to what is under way and not on the target; the lock is held.
 func (p *mirror) renumber(t *part) {
 	if head := t.head(); head != nil {
 		t.expect = head.expect
 	}
 	for _, b := range t.under {
-		p.number(t, b)
-		b.looked = false
+		if b.stage != acked { // by the target, under the numbers that it had
+			p.number(t, b)
+			b.looked = false
+		}
 	}
 	t.acks, t.proof, t.strange = 0, unproven, 0
 }
@@ -260,6 +262,10 @@ func (p *mirror) renumber(t *part) {
 // rewind drops what is under way from a batch on, all of which is surely not on the target: it will be read again, and its
 // numbers are free. What waits in the queue lies behind it and goes too. The lock is held.
 func (p *mirror) rewind(t *part, from int) {
+	if t.stale > 0 {
+		return // these wait for the answers to a former assignment's requests
+	}
+	defer t.flow()
 	if from >= len(t.under) {
 		return
 	}
@@ -274,6 +280,13 @@ func (p *mirror) rewind(t *part, from int) {
 	}
 	t.under = t.under[:from]
 	p.dropQueue(t)
+}
+
+// flow ends what held up the pipeline, when nothing of it is left: nobody else would.
+func (l *pipeline) flow() {
+	if len(l.under) == 0 {
+		l.broken, l.describe = false, false
+	}
 }
 
 // abandon gives up a partition's pipeline, whatever became of it; those without answer stay until theirs comes. The lock

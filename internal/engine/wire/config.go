@@ -77,6 +77,9 @@ var ErrVersion = errors.New("no common version")
 // ErrClosed is what ended a connection that we closed.
 var ErrClosed = errors.New("connection closed")
 
+// ErrWithheld is the error of Conn.Produce where ProduceRequest.May said no: nothing was sent.
+var ErrWithheld = errors.New("the right to write has ended")
+
 // LostError ends a request whose connection ended before its answer.
 type LostError struct {
 	// Sent: all of the request went away. The broker may have acted on it, or may do so later. Otherwise it has not and

@@ -191,6 +191,9 @@ func (c *Conn) Produce(r *ProduceRequest, done func(*ProduceResponse, error)) er
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
+	if r.May != nil && !r.May() {
+		return fmt.Errorf("produce: %w", ErrWithheld)
+	}
 	c.write.next++
 	c.write.produce(r, version, c.write.next, c.cfg.ClientID)
 	return c.send(call{

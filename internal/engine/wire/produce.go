@@ -28,6 +28,9 @@ type ProduceRequest struct {
 	// Timeout is how long the broker waits for its replicas.
 	Timeout time.Duration
 	Topics  []ProduceTopic
+	// May is asked when it is the request's turn to be written, behind the requests of others on the connection, and must
+	// not wait. When it says no, nothing is sent, with ErrWithheld, and the connection works on. nil: it may.
+	May func() bool
 }
 
 // ProduceTopic holds what goes to a topic. Of name and id the version decides which is sent.

@@ -1,0 +1,276 @@
+package mirror
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
+)
+
+// still is a path that does not run, with a partition whose leaders are known, so that a test chooses what comes when.
+type still struct {
+	*mirror
+	tb   testing.TB
+	part *part
+	seen *watcher
+}
+
+func newStill(t *testing.T, change func(*Config)) *still {
+	t.Helper()
+	seen := newWatcher()
+	cfg := Config{
+		Source: plain("source", "127.0.0.1:1"), Target: plain("target", "127.0.0.1:1"), ClientID: "c", Observer: seen, PassThrough: true,
+		RetryMin: time.Hour,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := newMirror(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.group.Wait()
+		p.locked(func() { p.remove(p.order...) })
+		require.Zero(t, p.InFlight())
+		p.close()
+	})
+	p.life = t.Context()
+	p.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 0}})
+	s := &still{mirror: p, tb: t, part: p.parts[first], seen: seen}
+	s.part.src.leader, s.part.tgt.leader = 0, 0
+	s.part.id, s.part.hasID = identity{1, 0, 0}, true
+	return s
+}
+
+// unit is one batch of four records.
+func (s *still) unit(base int64) *unit {
+	raw := at(encoded(s.tb, samples(0), identity{-1, -1, -1}), base)
+	buf := s.pool.Get(len(raw))
+	copy(buf.Bytes(), raw)
+	return &unit{pool: s.pool, buf: buf, b: batch.Batch(buf.Bytes()), base: base, next: base + 4}
+}
+
+// read puts n batches into the partition's queue.
+func (s *still) read(n int) {
+	s.locked(func() {
+		for range n {
+			s.part.queue.add(&unpacked{units: []*unit{s.unit(s.part.fetchOffset)}})
+			s.part.fetchOffset += 4
+		}
+		s.account(s.part)
+	})
+}
+
+// sent has the next n batches under way without an answer.
+func (s *still) sent(n int) (all []*sending) {
+	s.locked(func() {
+		for range n {
+			b := s.take(s.part, time.Now())
+			b.stage = awaited
+			s.part.awaiting++
+			all = append(all, b)
+		}
+	})
+	return all
+}
+
+// answer is the target's for a batch.
+func (s *still) answer(b *sending, code *kerr.Error) {
+	w := written{leader: -1}
+	if code != nil {
+		w.code = code.Code
+	} else {
+		w.base = b.unit.base
+	}
+	s.locked(func() { s.produced(produceSend{part: s.part, batch: b}, w, nil) })
+}
+
+// next is the batch that the partition sends when its pauses are over.
+func (s *still) next() (b *sending) {
+	s.locked(func() { b = s.nextBatch(s.tb.Context(), s.part, &lane{}, time.Now().Add(time.Hour)) })
+	return b
+}
+
+func (s *still) requireFlows() {
+	s.tb.Helper()
+	s.locked(func() {
+		require.Empty(s.tb, s.part.under)
+		require.False(s.tb, s.part.broken || s.part.describe || s.part.unread, "an empty pipeline flows")
+	})
+}
+
+// A task that has ended must not write any more, though its request waited for its turn on a connection that others use.
+func TestNothingIsWrittenAfterTheEndOfThePath(t *testing.T) {
+	t.Parallel()
+	target, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, remote(topic)))
+	require.NoError(t, err)
+	t.Cleanup(target.Close)
+	s := newStill(t, func(c *Config) { c.Target = plain("target", target.ListenAddrs()...) })
+	s.target.cluster.SetBroker(0, target.ListenAddrs()[0])
+	conn, err := s.target.cluster.Lane(t.Context(), 0, 0)
+	require.NoError(t, err)
+	s.read(1)
+	b := s.sent(1)[0]
+	j := &produceJob{began: time.Now(), sends: []produceSend{{part: s.part, batch: b, tp: s.part.asg.Target}}}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	l := &lane{busy: 1}
+	require.False(t, s.send(ctx, l, conn, j))
+	_, err = conn.Request(t.Context(), kmsg.NewPtrApiVersionsRequest()) // is answered behind all that was written
+	require.NoError(t, err)
+	require.Zero(t, target.PartitionInfo(remote(topic), 0).HighWatermark)
+	require.Zero(t, l.busy)
+	require.Zero(t, s.part.awaiting)
+	require.Equal(t, made, b.stage)
+}
+
+// What failed while another batch of the pipeline was awaited is gone into when that was not sent after all.
+func TestARequestThatIsNotSentIsTheLastOneAwaited(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(2)
+	all := s.sent(2)
+	s.answer(all[0], kerr.NotLeaderForPartition)
+	require.True(t, s.part.broken)
+	s.locked(func() { s.withhold(&lane{busy: 1}, &produceJob{sends: []produceSend{{part: s.part, batch: all[1]}}}) })
+	require.False(t, s.part.broken)
+	require.Equal(t, all[0], s.next())
+}
+
+func TestAPartitionGoesOnThoughItStoppedWhileARefusalWasLookedInto(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(1)
+	s.answer(s.sent(1)[0], kerr.MessageTooLarge)
+	require.True(t, s.part.broken && s.part.describe)
+	s.part.busy = true // the settings are being read
+	s.locked(func() { s.stopPart(s.part, Stop{Reason: StopTargetDenied, Retry: true}) })
+	s.requireFlows()
+	s.understand(t.Context(), s.part, s.part.gen)
+	s.locked(func() {
+		s.retry(s.part)
+		s.part.tgt.leader = 0
+	})
+	s.read(1)
+	require.NotNil(t, s.next())
+}
+
+func TestADrainEndsWhenWhatIsUnderWayIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(1)
+	b := s.sent(1)[0]
+	s.part.failures = 2
+	s.suspended = true // others need the memory
+	idle := make(chan struct{})
+	s.part.state, s.part.idle = closing, idle
+	s.answer(b, kerr.NotEnoughReplicas)
+	s.requireFlows()
+	select {
+	case <-idle:
+	default:
+		require.Fail(t, "nobody says that nothing is under way")
+	}
+}
+
+func TestATimeOutLeavesTheConnectionOfOthersAlone(t *testing.T) {
+	t.Parallel()
+	target, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, remote(topic)))
+	require.NoError(t, err)
+	t.Cleanup(target.Close)
+	s := newStill(t, func(c *Config) { c.Target = plain("target", target.ListenAddrs()...) })
+	s.target.cluster.SetBroker(0, target.ListenAddrs()[0])
+	conn, err := s.target.cluster.Lane(t.Context(), 0, 0)
+	require.NoError(t, err)
+	s.read(3)
+	all := s.sent(3)
+	s.part.conn = conn
+	s.answer(all[0], kerr.RequestTimedOut)
+	require.NoError(t, conn.Err())
+	require.True(t, s.part.broken, "nothing follows before the other answers")
+	s.answer(all[1], kerr.RequestTimedOut)
+	require.False(t, s.part.unread)
+	s.answer(all[2], kerr.RequestTimedOut)
+	require.True(t, s.part.unread)
+}
+
+func TestNoEventOfAnAssignmentIsToldAfterANewerOne(t *testing.T) {
+	t.Parallel()
+	for name, underWay := range map[string]int{"nothing under way": 0, "a request under way": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStill(t, nil)
+			s.read(underWay)
+			all := s.sent(underWay)
+			s.locked(func() { s.tell(s.part, func(o Observer, tp TP) { o.Passed(tp, 999) }) })
+			over, end := context.WithCancel(t.Context())
+			end()
+			require.ErrorIs(t, s.Unassign(over, []TP{first}), context.Canceled)
+			if underWay > 0 { // it is kept until the answer
+				s.events.run(over)
+				require.Zero(t, s.seen.position(first))
+			}
+			s.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 5}})
+			s.events.run(over)
+			require.Zero(t, s.seen.position(first))
+			for _, b := range all {
+				s.answer(b, kerr.NotLeaderForPartition)
+			}
+		})
+	}
+}
+
+// The batches of a former assignment lie in memory that is being sent, whatever happens to the partition meanwhile.
+func TestWhatWaitsForTheAnswersOfAFormerAssignmentStaysWhenThePartitionStops(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(1)
+	b := s.sent(1)[0]
+	s.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 0}})
+	s.locked(func() { s.stopPart(s.part, Stop{Reason: StopTargetDenied, Retry: true}) })
+	require.NotNil(t, b.unit.buf, "its memory is given back while the request is on its way")
+	s.answer(b, kerr.NotLeaderForPartition)
+	s.requireFlows()
+	s.locked(func() {
+		s.retry(s.part)
+		s.part.tgt.leader = 0
+	})
+	s.read(1)
+	s.part.id, s.part.hasID = identity{1, 0, 0}, true
+	require.NotNil(t, s.next())
+}
+
+// Where batches carry no producer, nothing refuses the second of two, so that what a broker still has in hand is waited for.
+func TestWithoutAProducerWhatABrokerHasInHandIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.part.id, s.part.appendTime = identity{-1, -1, -1}, true
+	s.read(1)
+	b := s.sent(1)[0]
+	began := time.Now()
+	s.answer(b, kerr.NetworkException)
+	require.True(t, s.part.unread)
+	require.WithinRange(t, s.part.notBefore, began.Add(inHand), time.Now().Add(inHand))
+}
+
+func TestWhatTheTargetHasTakenKeepsItsNumbersWhenOthersGetNewOnes(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(3)
+	all := s.sent(3)
+	s.answer(all[0], kerr.OutOfOrderSequenceNumber)
+	s.answer(all[1], nil)
+	s.locked(func() {
+		all[2].stage = made
+		s.part.id = identity{2, 0, 0}
+		s.renumber(s.part)
+	})
+	require.Equal(t, identity{2, 0, 0}, all[0].id)
+	require.Equal(t, identity{1, 0, 4}, all[1].id)
+	require.Equal(t, identity{2, 0, 4}, all[2].id)
+}
