@@ -54,6 +54,8 @@ type RenewedLease struct {
 type TaskReport struct {
 	LeaseKey
 	Status TaskStatus
+	// Unchanged: but for ObservedAt, Status is what was stored last under this lease.
+	Unchanged bool
 }
 
 // JobKind tells what a job does.

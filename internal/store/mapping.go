@@ -175,6 +175,9 @@ func fromDBTask(r dbsqlc.FlowTasksRow) (flows.TaskState, error) {
 		if err := json.Unmarshal(r.Status, t.Report); err != nil {
 			return flows.TaskState{}, fmt.Errorf("read the status of task %d: %w", r.Task, err)
 		}
+		if r.LastObservedAt != nil {
+			t.Report.ObservedAt = r.LastObservedAt.UTC()
+		}
 	}
 	return t, nil
 }

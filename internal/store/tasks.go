@@ -256,21 +256,26 @@ func (s *Store) ReleaseTasks(ctx context.Context, worker string, keys []flows.Le
 func (s *Store) ReportTasks(ctx context.Context, worker string, reports []flows.TaskReport) ([]flows.LeaseKey, error) {
 	var keys []flows.LeaseKey
 	var statuses []string
+	var observed []time.Time
 	var bad error
 	for _, r := range reports {
+		if r.Unchanged {
+			keys, statuses, observed = append(keys, r.LeaseKey), append(statuses, ""), append(observed, r.Status.ObservedAt)
+			continue
+		}
 		doc, err := json.Marshal(r.Status)
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("encode the status of task %d of flow %s: %w", r.Task, r.FlowID, err))
 			continue
 		}
-		keys, statuses = append(keys, r.LeaseKey), append(statuses, string(storable(doc)))
+		keys, statuses, observed = append(keys, r.LeaseKey), append(statuses, string(storable(doc))), append(observed, r.Status.ObservedAt)
 	}
 	stored := make(map[flows.LeaseKey]bool, len(keys))
 	if len(keys) > 0 {
 		c := toDBKeys(keys)
 		err := s.inTx(ctx, "report tasks", pgx.TxOptions{}, func(ctx context.Context, q *dbsqlc.Queries) error {
 			rows, err := q.ReportTasks(ctx, dbsqlc.ReportTasksParams{
-				Worker: s.owner(worker), FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Statuses: statuses,
+				Worker: s.owner(worker), FlowIds: c.flows, Tasks: c.tasks, Epochs: c.epochs, Statuses: statuses, Observed: observed,
 			})
 			clear(stored)
 			for _, r := range rows {

@@ -324,12 +324,13 @@ func (t *task) report(now time.Time, refresh time.Duration) (flows.TaskReport, b
 	}
 	st := t.status
 	st.Conditions = append(append([]flows.Condition(nil), t.own...), st.Conditions...)
-	if now.Sub(t.reportedAt) < refresh && sameStatus(st, t.reported) {
+	same := !t.reportedAt.IsZero() && sameStatus(st, t.reported)
+	if same && now.Sub(t.reportedAt) < refresh {
 		return flows.TaskReport{}, false
 	}
 	t.dirty = false
 	t.reported, t.reportedAt = st, now
-	return flows.TaskReport{LeaseKey: t.key, Status: st}, true
+	return flows.TaskReport{LeaseKey: t.key, Status: st, Unchanged: same}, true
 }
 
 // unreported marks a status as not stored.

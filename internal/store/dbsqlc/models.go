@@ -130,6 +130,7 @@ type Task struct {
 	ReportedAt    *time.Time
 	Layout        int32
 	MovingTo      string
+	ObservedAt    *time.Time
 }
 
 type Token struct {

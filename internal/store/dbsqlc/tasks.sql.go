@@ -174,7 +174,7 @@ func (q *Queries) CountWorkers(ctx context.Context) (int64, error) {
 }
 
 const flowTasks = `-- name: FlowTasks :many
-SELECT t.task, t.owner, t.epoch, t.status, t.status_epoch,
+SELECT t.task, t.owner, t.epoch, t.status, t.status_epoch, t.observed_at AS last_observed_at,
        COALESCE(t.owner <> '' AND w.expires_at > now(), false)::boolean AS held,
        (CASE WHEN w.expires_at <= now() THEN w.expires_at ELSE t.changed_at END)::timestamptz AS since,
        (SELECT count(*) FROM workers x WHERE x.expires_at > now()) AS alive,
@@ -186,15 +186,16 @@ ORDER BY t.task
 `
 
 type FlowTasksRow struct {
-	Task        int32
-	Owner       string
-	Epoch       int64
-	Status      []byte
-	StatusEpoch int64
-	Held        bool
-	Since       time.Time
-	Alive       int64
-	ObservedAt  time.Time
+	Task           int32
+	Owner          string
+	Epoch          int64
+	Status         []byte
+	StatusEpoch    int64
+	LastObservedAt *time.Time
+	Held           bool
+	Since          time.Time
+	Alive          int64
+	ObservedAt     time.Time
 }
 
 func (q *Queries) FlowTasks(ctx context.Context, flowID uuid.UUID) ([]FlowTasksRow, error) {
@@ -212,6 +213,7 @@ func (q *Queries) FlowTasks(ctx context.Context, flowID uuid.UUID) ([]FlowTasksR
 			&i.Epoch,
 			&i.Status,
 			&i.StatusEpoch,
+			&i.LastObservedAt,
 			&i.Held,
 			&i.Since,
 			&i.Alive,
@@ -662,15 +664,16 @@ func (q *Queries) RenewWorker(ctx context.Context, arg RenewWorkerParams) (int64
 const reportTasks = `-- name: ReportTasks :many
 WITH k AS (
     SELECT unnest($1::uuid[]) AS flow_id, unnest($2::int[]) AS task,
-           unnest($3::bigint[]) AS epoch, unnest($4::text[]) AS status
+           unnest($3::bigint[]) AS epoch, unnest($4::text[]) AS status, unnest($5::timestamptz[]) AS observed
 ), mine AS (
-    SELECT t.flow_id, t.task, k.status FROM tasks t
+    SELECT t.flow_id, t.task, k.status, k.observed FROM tasks t
     JOIN k ON k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch
-    WHERE t.owner = $5 AND t.owner <> ''
-      AND EXISTS (SELECT 1 FROM workers w WHERE w.id = $5 AND w.expires_at > now())
+    WHERE t.owner = $6 AND t.owner <> '' AND (k.status <> '' OR t.status_epoch = t.epoch)
+      AND EXISTS (SELECT 1 FROM workers w WHERE w.id = $6 AND w.expires_at > now())
     ORDER BY t.flow_id, t.task FOR UPDATE OF t
 )
-UPDATE tasks t SET status = mine.status::jsonb, status_epoch = t.epoch, reported_at = now()
+UPDATE tasks t SET status = CASE WHEN mine.status = '' THEN t.status ELSE mine.status::jsonb END,
+       status_epoch = t.epoch, reported_at = now(), observed_at = mine.observed
 FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task
 RETURNING t.flow_id, t.task, t.epoch
 `
@@ -680,6 +683,7 @@ type ReportTasksParams struct {
 	Tasks    []int32
 	Epochs   []int64
 	Statuses []string
+	Observed []time.Time
 	Worker   string
 }
 
@@ -689,12 +693,14 @@ type ReportTasksRow struct {
 	Epoch  int64
 }
 
+// An empty status says that the one stored is still true; it must be of the same epoch.
 func (q *Queries) ReportTasks(ctx context.Context, arg ReportTasksParams) ([]ReportTasksRow, error) {
 	rows, err := q.db.Query(ctx, reportTasks,
 		arg.FlowIds,
 		arg.Tasks,
 		arg.Epochs,
 		arg.Statuses,
+		arg.Observed,
 		arg.Worker,
 	)
 	if err != nil {

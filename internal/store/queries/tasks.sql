@@ -22,7 +22,7 @@ DELETE FROM tasks t USING flows f
 WHERE f.id = t.flow_id AND t.flow_id = ANY (@flow_ids::uuid[]) AND t.task >= f.tasks_max AND t.owner = '';
 
 -- name: FlowTasks :many
-SELECT t.task, t.owner, t.epoch, t.status, t.status_epoch,
+SELECT t.task, t.owner, t.epoch, t.status, t.status_epoch, t.observed_at AS last_observed_at,
        COALESCE(t.owner <> '' AND w.expires_at > now(), false)::boolean AS held,
        (CASE WHEN w.expires_at <= now() THEN w.expires_at ELSE t.changed_at END)::timestamptz AS since,
        (SELECT count(*) FROM workers x WHERE x.expires_at > now()) AS alive,
@@ -245,17 +245,19 @@ DELETE FROM workers w
 WHERE w.id = @worker AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.owner = @worker AND t.owner <> '');
 
 -- name: ReportTasks :many
+-- An empty status says that the one stored is still true; it must be of the same epoch.
 WITH k AS (
     SELECT unnest(@flow_ids::uuid[]) AS flow_id, unnest(@tasks::int[]) AS task,
-           unnest(@epochs::bigint[]) AS epoch, unnest(@statuses::text[]) AS status
+           unnest(@epochs::bigint[]) AS epoch, unnest(@statuses::text[]) AS status, unnest(@observed::timestamptz[]) AS observed
 ), mine AS (
-    SELECT t.flow_id, t.task, k.status FROM tasks t
+    SELECT t.flow_id, t.task, k.status, k.observed FROM tasks t
     JOIN k ON k.flow_id = t.flow_id AND k.task = t.task AND k.epoch = t.epoch
-    WHERE t.owner = @worker AND t.owner <> ''
+    WHERE t.owner = @worker AND t.owner <> '' AND (k.status <> '' OR t.status_epoch = t.epoch)
       AND EXISTS (SELECT 1 FROM workers w WHERE w.id = @worker AND w.expires_at > now())
     ORDER BY t.flow_id, t.task FOR UPDATE OF t
 )
-UPDATE tasks t SET status = mine.status::jsonb, status_epoch = t.epoch, reported_at = now()
+UPDATE tasks t SET status = CASE WHEN mine.status = '' THEN t.status ELSE mine.status::jsonb END,
+       status_epoch = t.epoch, reported_at = now(), observed_at = mine.observed
 FROM mine WHERE t.flow_id = mine.flow_id AND t.task = mine.task
 RETURNING t.flow_id, t.task, t.epoch;
 
