@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 
 	"github.com/mirrorflow/mirrorflow/internal/config"
 	"github.com/mirrorflow/mirrorflow/internal/lifecycle"
@@ -19,6 +20,10 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/store"
 	"github.com/mirrorflow/mirrorflow/internal/worker"
 )
+
+// gcPercent is GOGC where the environment does not say: most of the heap are buffers that are used again, and those that
+// are not should not stay for long.
+const gcPercent = 60
 
 // process is the name in logs and in Postgres' list of connections.
 const process = "mirrorflow-worker"
@@ -38,6 +43,9 @@ func main() {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: wrong configuration:\n%v\n", process, err)
 		os.Exit(2)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	log := obs.NewLogger(os.Stderr, cfg.LogLevel, process)
 	obs.LogStart(log, warnings)
