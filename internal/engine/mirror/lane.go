@@ -337,7 +337,7 @@ func (p *mirror) answered(l *lane, conn *wire.Conn, j *produceJob, resp *wire.Pr
 		if err != nil {
 			p.laneFailed(l, conn, err)
 		} else {
-			p.laneWorked(l, j, now.Sub(j.began), resp.Throttle, now)
+			p.laneWorked(l, j, resp.Took, resp.Throttle, now)
 			for _, n := range resp.Nodes {
 				p.target.cluster.SetBroker(n.ID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
 			}
@@ -361,17 +361,17 @@ func answerOf(rp *wire.ProducedPartition) written {
 	return w
 }
 
-// laneWorked notes an answered request; the lock is held.
+// laneWorked notes an answered request, which took so long where it was its turn on the connection; the lock is held.
 func (p *mirror) laneWorked(l *lane, j *produceJob, took, throttled time.Duration, now time.Time) {
 	l.failures, l.notBefore = 0, time.Time{}
 	if took < requestTimeout/8 {
 		l.limit = min(2*l.limit, requestBytes)
 	}
-	if throttled == 0 && l.line.took(now, took) {
+	if throttled == 0 && l.line.took(now, now.Sub(j.began)) {
 		p.probes = append(p.probes, l)
 		notify(p.wakeProbe)
 	}
-	long := took > longWait+4*l.line.trip && throttled == 0 && l.busy == 0
+	long := took > longWait+4*l.line.trip && throttled == 0
 	for _, s := range j.sends {
 		switch {
 		case long && len(j.sends) > 1:

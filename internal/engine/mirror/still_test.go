@@ -274,3 +274,22 @@ func TestWhatTheTargetHasTakenKeepsItsNumbersWhenOthersGetNewOnes(t *testing.T) 
 	require.Equal(t, identity{1, 0, 4}, all[1].id)
 	require.Equal(t, identity{2, 0, 4}, all[2].id)
 }
+
+// A request that waited behind those of other paths on the connection is not to blame for it.
+func TestOnlyThePartitionsOfARequestThatTookLongItselfAreSlow(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	other := &part{}
+	l, now := &lane{limit: requestBytes}, time.Now()
+	alone := &produceJob{began: now.Add(-time.Minute), sends: []produceSend{{part: s.part}}}
+	together := &produceJob{began: now.Add(-time.Minute), sends: []produceSend{{part: s.part}, {part: other}}}
+	s.locked(func() { s.laneWorked(l, alone, time.Second, 0, now) })
+	require.Zero(t, s.part.slow)
+	s.locked(func() { s.laneWorked(l, together, time.Second, 0, now) })
+	require.False(t, s.part.suspect || other.suspect)
+	s.locked(func() { s.laneWorked(l, together, 3*time.Second, 0, now) })
+	require.True(t, s.part.suspect && other.suspect)
+	s.locked(func() { s.laneWorked(l, alone, 3*time.Second, 0, now) })
+	require.Equal(t, slowAcks, s.part.slow)
+	require.False(t, s.part.suspect)
+}

@@ -48,7 +48,7 @@ type Conn struct {
 	throttled time.Time // until then the broker serves nothing here
 }
 
-// call is a request in flight. Members are set before it is queued, but for written, which the connection's lock guards.
+// call is a request in flight. Members are set before it is queued, but for written and wrote, which the connection's lock guards.
 type call struct {
 	correlation  int32
 	key, version int16
@@ -58,6 +58,7 @@ type call struct {
 	expect       int           // bytes of an answer that are not doubted
 	answerable   int
 	written      bool
+	wrote        time.Time
 
 	fetched  func(*FetchResponse, error)
 	produced func(*ProduceResponse, error)
@@ -266,7 +267,7 @@ func (c *Conn) send(of call) error {
 	c.write.forget()
 	c.mu.Lock()
 	// The reader does not let go of the call before this.
-	q.written = err == nil
+	q.written, q.wrote = err == nil, time.Now()
 	c.written.Broadcast()
 	c.mu.Unlock()
 	if err != nil {
@@ -305,14 +306,18 @@ func (c *Conn) newCall() *call {
 
 // setDeadline gives the oldest call its time, from when the broker could have begun with it; the lock is held.
 func (c *Conn) setDeadline(q *call) {
-	begin := q.since
+	// A connection that cannot take a deadline is closed, which the read will say.
+	_ = c.net.SetReadDeadline(c.begin(q.since).Add(q.allow))
+}
+
+// begin is when the broker can have begun with the oldest call, given when it was sent; the lock is held.
+func (c *Conn) begin(sent time.Time) time.Time {
 	for _, t := range [...]time.Time{c.answered, c.throttled} {
-		if t.After(begin) {
-			begin = t
+		if t.After(sent) {
+			sent = t
 		}
 	}
-	// A connection that cannot take a deadline is closed, which the read will say.
-	_ = c.net.SetReadDeadline(begin.Add(q.allow))
+	return sent
 }
 
 // oldest returns the call that the next answer is for.
@@ -337,11 +342,13 @@ func (c *Conn) oldest() (*call, error) {
 	return q, nil
 }
 
-// pop removes the oldest call, whose answer has been read, and starts the time of the next.
-func (c *Conn) pop(throttle time.Duration) {
+// pop removes the oldest call, whose answer has been read, and starts the time of the next. took is how long the answer
+// took, from when the broker could have begun with it.
+func (c *Conn) pop(throttle time.Duration) (took time.Duration) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	took = now.Sub(c.begin(c.calls[c.head].wrote))
 	c.calls[c.head] = nil
 	c.head++
 	c.answered = now
@@ -351,7 +358,7 @@ func (c *Conn) pop(throttle time.Duration) {
 	if c.head == len(c.calls) {
 		c.calls, c.head = c.calls[:0], 0
 		_ = c.net.SetReadDeadline(time.Time{})
-		return
+		return took
 	}
 	if c.head >= 64 && c.head*2 >= len(c.calls) {
 		n := copy(c.calls, c.calls[c.head:])
@@ -359,6 +366,7 @@ func (c *Conn) pop(throttle time.Duration) {
 		c.calls, c.head = c.calls[:n], 0
 	}
 	c.setDeadline(c.calls[c.head])
+	return took
 }
 
 // recycle keeps a call's memory.

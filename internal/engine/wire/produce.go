@@ -126,7 +126,10 @@ type ProduceResponse struct {
 	// Version that was spoken; from 13 on partitions have a TopicID instead of a Topic.
 	Version int16
 	// Throttle is how long the broker will not serve this connection.
-	Throttle   time.Duration
+	Throttle time.Duration
+	// Took is how long the broker and the line took for the request: from when it was written and all before it on the
+	// connection answered. What others asked for does not count.
+	Took       time.Duration
 	Partitions []ProducedPartition
 	// Nodes are the addresses of leaders that partitions name.
 	Nodes []Node
@@ -162,7 +165,7 @@ type RecordError struct {
 
 // Decode decodes the body of an answer in place. At most most partitions are accepted. Errors wrap ErrAnswer.
 func (r *ProduceResponse) Decode(version int16, body []byte, most int) error {
-	r.Version, r.Throttle = version, 0
+	r.Version, r.Throttle, r.Took = version, 0, 0
 	r.Partitions, r.Nodes, r.errors = r.Partitions[:0], r.Nodes[:0], r.errors[:0]
 	flex := version >= flexProduce
 	c := cursor{b: body, flex: flex}

@@ -104,7 +104,7 @@ func (c *Conn) deliver(r *reader, q *call, buffer *Buffer, body []byte) error {
 		}
 		return err
 	}
-	c.pop(throttle)
+	r.produced.Took = c.pop(throttle)
 	if t, ok := c.cfg.Hook.(kgo.HookBrokerThrottle); ok && throttle > 0 {
 		t.OnBrokerThrottle(c.meta, throttle, true)
 	}

@@ -58,3 +58,29 @@ func TestTheRightToWriteIsAskedWhenItIsTheRequestsTurn(t *testing.T) {
 	require.Contains(t, all, "after")
 	require.NotContains(t, all, "late")
 }
+
+func TestATimeThatABrokerTookForOthersIsNotTheRequests(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		wrote, answered, throttled time.Duration // before now
+		took                       time.Duration
+	}{
+		"alone":           {wrote: 3 * time.Second, answered: time.Hour, throttled: time.Hour, took: 3 * time.Second},
+		"behind another":  {wrote: 3 * time.Second, answered: time.Second, throttled: time.Hour, took: time.Second},
+		"behind a quota":  {wrote: 3 * time.Second, answered: time.Hour, throttled: time.Second, took: time.Second},
+		"behind its lock": {wrote: time.Second, answered: 3 * time.Second, throttled: time.Hour, took: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, broker := net.Pipe()
+			defer broker.Close()
+			now := time.Now()
+			c := &Conn{net: ours, answered: now.Add(-one.answered), throttled: now.Add(-one.throttled)}
+			c.calls = []*call{{since: now.Add(-time.Minute), wrote: now.Add(-one.wrote), written: true}}
+			took := c.pop(0)
+			require.GreaterOrEqual(t, took, one.took)
+			require.LessOrEqual(t, took, one.took+time.Since(now))
+			require.NoError(t, ours.Close())
+		})
+	}
+}
