@@ -272,7 +272,7 @@ func (p *mirror) jumped(t *part) {
 		return
 	}
 	at, _ := head.unit.first()
-	p.tellForeign(t, head.expect, ahead.base, fmt.Sprintf(
+	p.odd(t, orderDiffers, head.expect, ahead.base, fmt.Sprintf(
 		"Partition %d of topic %s on the target accepted records behind %d records from source offset %d on that it had refused: it had lost what it knew of the producer. These records follow later, so that the order differs.",
 		t.asg.Target.Partition, t.asg.Target.Topic, records, at))
 	for _, b := range t.under {
@@ -324,25 +324,13 @@ func (p *mirror) acknowledge(t *part, b *sending) {
 func (p *mirror) foreign(t *part, expect, base int64) {
 	message := fmt.Sprintf("%d records in partition %d of topic %s on the target were not written by this run of the flow: another writer, or a request of a former worker that arrived late.",
 		base-expect, t.asg.Target.Partition, t.asg.Target.Topic)
+	kind := othersWrote
 	if base < expect {
+		kind = recordsLost
 		// Truncated, or made anew: brokers before 4.0 do not know by which id we meant it.
 		p.target.markDirty(t.asg.Target.Topic)
 		message = fmt.Sprintf("Partition %d of topic %s on the target lost its records from offset %d to %d.",
 			t.asg.Target.Partition, t.asg.Target.Topic, base, expect)
 	}
-	p.tellForeign(t, expect, base, message)
-}
-
-func (p *mirror) tellForeign(t *part, expect, base int64, message string) {
-	now := time.Now()
-	if now.Sub(t.foreignAt) < 10*time.Second {
-		return
-	}
-	t.foreignAt = now
-	s := Stop{
-		Reason: StopForeign, Offset: t.position, Retry: true, Message: message,
-		Evidence: map[string]any{"expected_target_offset": expect, "target_offset": base},
-	}
-	p.metrics.stop(s.Reason)
-	p.tell(t, func(o Observer, tp TP) { o.Stopped(tp, s) })
+	p.odd(t, kind, expect, base, message)
 }

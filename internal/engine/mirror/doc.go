@@ -6,5 +6,5 @@
 // decides nothing about names, positions or policy: it is told where to start
 // and tells what happened. It must never store a position.
 //
-// Start at Path, then mirror.go; read.go and write.go are its two halves.
+// Start at Path, then mirror.go; read.go and lane.go are its two halves.
 package mirror

@@ -181,6 +181,7 @@ func (p *mirror) Run(ctx context.Context) error {
 		p.hub.Abort()
 	}
 	p.group.Wait()
+	p.locked(func() { p.tellAllOdd(p.order) })
 	stopEvents()
 	<-dispatched
 	p.locked(func() { p.remove(p.order...) })
@@ -336,6 +337,7 @@ func (p *mirror) finish(ctx context.Context, remove bool, choose func() []*part)
 			err = ctx.Err()
 		}
 	}
+	p.locked(func() { p.tellAllOdd(parts) })
 	if flushErr := p.events.flush(ctx); err == nil {
 		err = flushErr
 	}

@@ -61,7 +61,7 @@ type part struct {
 	reread     bool
 	turn       uint64 // of its lane, when it was written to last
 	appendTime bool   // the target gives its own timestamps
-	foreignAt  time.Time
+	odd        map[oddity]*oddities // told together later
 
 	stop     *Stop // last one told and not yet over
 	retryAt  time.Time
@@ -90,7 +90,7 @@ func (p *mirror) reset(t *part, a Assignment) {
 	*t = part{
 		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, changed: t.changed, pipeline: t.pipeline,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
-		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, queue: t.queue, counted: t.counted,
+		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, odd: t.odd, queue: t.queue, counted: t.counted,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1, epoch: -1},
 	}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
@@ -259,8 +260,8 @@ func (p *mirror) renumber(t *part) {
 	t.acks, t.proof, t.strange = 0, unproven, 0
 }
 
-// rewind drops what is under way from a batch on, all of which is surely not on the target: it will be read again, and its
-// numbers are free. What waits in the queue lies behind it and goes too. The lock is held.
+// rewind drops what is under way from a batch on, the first of which is surely not on the target: it will be read again, and its
+// numbers are free. What is acknowledged behind it comes twice, which is told. What waits in the queue lies behind it and goes too. The lock is held.
 func (p *mirror) rewind(t *part, from int) {
 	if t.stale > 0 {
 		return // these wait for the answers to a former assignment's requests
@@ -275,6 +276,11 @@ func (p *mirror) rewind(t *part, from int) {
 	}
 	t.expect = first.expect
 	for i := from; i < len(t.under); i++ {
+		if b := t.under[i]; b.stage == acked {
+			p.odd(t, sentTwice, b.unit.base, b.unit.next, fmt.Sprintf(
+				"The records of partition %d of topic %s on the source from offset %d to %d are on the target behind others that it refuses, and follow those once more: it had lost what it knew of the producer.",
+				t.asg.Source.Partition, t.asg.Source.Topic, b.unit.base, b.unit.next-1))
+		}
 		t.under[i].unit.drop()
 		t.under[i] = nil
 	}

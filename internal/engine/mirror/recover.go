@@ -18,7 +18,7 @@ import (
 // errUnsettled says that nothing can be concluded yet from what the target holds.
 var errUnsettled = errors.New("its replicas have not caught up")
 
-// settlePauses are how often a reading is repeated at once when the target's replicas are behind.
+// settleTries is how often a reading is repeated at once when the target's replicas are behind.
 const settleTries = 6
 
 // sought is a batch of which it is to be found out whether it is on the target.
@@ -98,7 +98,7 @@ func (p *mirror) found(t *part, all []sought, f finding) {
 		slog.Int64("log_end", f.tail.LogEnd))
 	switch {
 	case f.foreign:
-		p.tellForeign(t, all[0].expect, f.tail.LogEnd, fmt.Sprintf(
+		p.odd(t, identityUsed, all[0].expect, f.tail.LogEnd, fmt.Sprintf(
 			"Somebody else writes to partition %d of topic %s on the target under this flow's producer id %d: its last sequence there is %d of epoch %d.",
 			t.asg.Target.Partition, t.asg.Target.Topic, all[0].id.pid, f.tail.LastSequence, f.tail.ProducerEpoch))
 		p.startAnew(t)

@@ -293,3 +293,69 @@ func TestOnlyThePartitionsOfARequestThatTookLongItselfAreSlow(t *testing.T) {
 	require.Equal(t, slowAcks, s.part.slow)
 	require.False(t, s.part.suspect)
 }
+
+func TestEveryForeignWriteIsToldAtOnceOrWithOthers(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.locked(func() {
+		s.foreign(s.part, 10, 12)
+		s.foreign(s.part, 20, 23)
+		s.foreign(s.part, 30, 34)
+		s.foreign(s.part, 50, 40) // of another kind: not behind the others
+	})
+	over, end := context.WithCancel(t.Context())
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		s.events.run(over)
+	}()
+	require.NoError(t, s.events.flush(t.Context()))
+	require.Equal(t, 2, s.seen.stopCount(first))
+	s.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 0}}) // does not make it forget
+	s.locked(func() { s.tellAllOdd(s.order) })
+	end()
+	<-running
+	stops := s.seen.stops[first]
+	require.Len(t, stops, 3)
+	require.Equal(t, map[string]any{"expected_target_offset": int64(10), "target_offset": int64(12)}, stops[0].Evidence)
+	require.Equal(t, map[string]any{"expected_target_offset": int64(50), "target_offset": int64(40)}, stops[1].Evidence)
+	require.Equal(t, map[string]any{
+		"expected_target_offset": int64(20), "target_offset": int64(34), "times": 2, "records": int64(7), "ranges": [][2]int64{{20, 23}, {30, 34}},
+	}, stops[2].Evidence)
+}
+
+func TestThatManyForeignWritesAreCountedThoughNotNamed(t *testing.T) {
+	t.Parallel()
+	var o oddities
+	for i := range int64(1000) {
+		o.add(10*i, 10*i+1, 0, "")
+	}
+	require.Len(t, o.ranges, oddityRanges)
+	require.EqualValues(t, 1000, o.found)
+	require.EqualValues(t, 1000, o.records)
+	require.Equal(t, [2]int64{310, 9991}, o.ranges[oddityRanges-1])
+}
+
+func TestRecordsThatComeTwiceBehindARefusedOneAreTold(t *testing.T) {
+	t.Parallel()
+	s := newStill(t, nil)
+	s.read(3)
+	all := s.sent(3)
+	s.answer(all[0], kerr.InvalidRecord)
+	s.answer(all[1], nil)
+	s.answer(all[2], kerr.OutOfOrderSequenceNumber)
+	require.True(t, s.part.unread || s.part.describe)
+	s.locked(func() {
+		all[2].looked, all[0].answer.limits = true, map[string]string{}
+		s.part.unread, s.part.describe = false, false
+		s.decide(s.part)
+	})
+	s.requireFlows()
+	over, end := context.WithCancel(t.Context())
+	end()
+	s.events.run(over)
+	stops := s.seen.stops[first]
+	require.Len(t, stops, 2)
+	require.Contains(t, stops[0].Message, "accepted records behind")
+	require.Equal(t, map[string]any{"repeated_from": int64(4), "repeated_to": int64(8)}, stops[1].Evidence)
+}
