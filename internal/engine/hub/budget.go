@@ -25,7 +25,7 @@ type budget struct {
 }
 
 func newBudget(total, most int64) *budget {
-	b := &budget{total: total, most: most, pool: wire.NewPool(2 * most), waiting: map[chan<- struct{}]int64{}}
+	b := &budget{total: total, most: most, pool: wire.NewPool(total + most), waiting: map[chan<- struct{}]int64{}}
 	b.least.Store(math.MaxInt64)
 	b.pool.OnRelease(b.released)
 	return b

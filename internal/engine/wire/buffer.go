@@ -16,7 +16,7 @@ const (
 // Pool keeps buffers for answers. It is bounded in what it keeps, not in what it gives: whoever asks decides how much may
 // be in flight. Safe for concurrent use.
 type Pool struct {
-	maxIdle  int64
+	most     int64
 	inUse    atomic.Int64
 	released func() // nil: nobody
 
@@ -27,8 +27,9 @@ type Pool struct {
 	responses []*FetchResponse
 }
 
-// NewPool makes a pool that keeps at most maxIdle bytes that nobody uses.
-func NewPool(maxIdle int64) *Pool { return &Pool{maxIdle: maxIdle} }
+// NewPool makes a pool that keeps what comes back as long as that and what is in use are no more than most bytes: who never
+// has more in use gets new memory only in the beginning.
+func NewPool(most int64) *Pool { return &Pool{most: most} }
 
 // OnRelease has f called whenever a buffer has come back, by whoever released it: f must be quick and must not block. To be
 // called before the first Get.
@@ -85,22 +86,48 @@ func classOf(n int) (class, size int) {
 // Get returns a buffer of n bytes, of any content, that the caller has to release once.
 func (p *Pool) Get(n int) *Buffer {
 	class, size := classOf(n)
-	var b *Buffer
-	p.mu.Lock()
-	if class < classes && len(p.free[class]) > 0 {
-		list := p.free[class]
-		b = list[len(list)-1]
-		list[len(list)-1] = nil
-		p.free[class] = list[:len(list)-1]
-		p.idle -= int64(size)
-	}
-	p.mu.Unlock()
+	b := p.take(class, size)
 	if b == nil {
 		b = &Buffer{b: make([]byte, size), pool: p}
 	}
+	p.inUse.Add(int64(cap(b.b)))
 	b.b = b.b[:n]
 	b.refs.Store(1)
-	p.inUse.Add(int64(size))
+	return b
+}
+
+// larger is how many classes above its own a buffer may come from: of up to four times the size. New memory costs more than
+// what is wasted.
+const larger = 8
+
+// take returns an idle buffer of a class or of one not much above, or nil when a new one has to be made, for which it makes
+// room.
+func (p *Pool) take(class, size int) *Buffer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := class; c < min(class+larger, classes); c++ {
+		if b := p.pop(c); b != nil {
+			return b
+		}
+	}
+	for c := 0; c < classes && p.idle > 0 && p.inUse.Load()+p.idle+int64(size) > p.most; {
+		if p.pop(c) == nil {
+			c++
+		}
+	}
+	return nil
+}
+
+// pop takes a buffer off the list of a class; the lock is held.
+func (p *Pool) pop(class int) *Buffer {
+	list := p.free[class]
+	if len(list) == 0 {
+		return nil
+	}
+	b := list[len(list)-1]
+	list[len(list)-1] = nil
+	p.free[class] = list[:len(list)-1]
+	p.idle -= int64(cap(b.b))
 	return b
 }
 
@@ -138,7 +165,7 @@ func (p *Pool) keep(b *Buffer, size int64) {
 	class, _ := classOf(cap(b.b))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if class < classes && p.idle+size <= p.maxIdle {
+	if class < classes && p.inUse.Load()+p.idle+size <= p.most {
 		p.idle += size
 		p.free[class] = append(p.free[class], b)
 	}

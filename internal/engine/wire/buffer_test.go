@@ -54,8 +54,44 @@ func TestAPoolKeepsNoMoreThanItMay(t *testing.T) {
 	}
 	require.EqualValues(t, 3<<20, p.idle)
 	require.Zero(t, p.InUse())
-	p.Get(2 << 20).Release()
+	// What is idle and too small makes room for what is needed now.
+	two := p.Get(2 << 20)
+	require.EqualValues(t, 1<<20, p.idle)
+	require.EqualValues(t, 2<<20, p.InUse())
+	two.Release()
 	require.EqualValues(t, 3<<20, p.idle)
+}
+
+func TestALargerIdleBufferIsBetterThanANewOne(t *testing.T) {
+	t.Parallel()
+	p := NewPool(8 << 20)
+	b := p.Get(2 << 20)
+	b.Release()
+	require.Same(t, b, p.Get(600<<10))
+	require.EqualValues(t, 2<<20, p.InUse(), "in use is what the buffer takes, not what was asked for")
+	b.Release()
+	require.NotSame(t, b, p.Get(400<<10), "more than four times the size")
+}
+
+func TestWhoHasNoMoreInUseThanAPoolKeepsGetsNoNewMemory(t *testing.T) {
+	t.Parallel()
+	p := NewPool(32 << 20)
+	sizes := []int{3 << 20, 4<<20 - 1, 4 << 20, 3<<20 + 5, 1 << 20, 700 << 10}
+	round := func() {
+		var all []*Buffer
+		for _, n := range sizes {
+			all = append(all, p.Get(n))
+		}
+		for _, b := range all {
+			b.Release()
+		}
+	}
+	round()
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		for _, n := range sizes {
+			p.Get(n).Release()
+		}
+	}))
 }
 
 func TestBuffersAreSafeForManyUsers(t *testing.T) {
