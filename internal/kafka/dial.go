@@ -112,6 +112,18 @@ func (c gatedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// WriteBuffers writes pieces as one: the gate is asked once, and on a socket it is one vectored write.
+func (c gatedConn) WriteBuffers(v *net.Buffers) (int64, error) {
+	if !c.may() {
+		return 0, ErrMayNotWrite
+	}
+	return v.WriteTo(c.Conn)
+}
+
+// NetConn is the connection behind the gate, as that of a TLS connection is the one below it: for what must reach the
+// socket, and writes nothing.
+func (c gatedConn) NetConn() net.Conn { return c.Conn }
+
 // errPEM is wrapped by errors about certificates and keys of the configuration.
 var errPEM = errors.New("not usable PEM")
 

@@ -34,8 +34,9 @@ type Conn struct {
 		sync.Mutex
 		vector
 		buffers net.Buffers
-		tls     *bufio.Writer // nil where vectored writes work
-		next    int32         // correlation id
+		pieces  func(*net.Buffers) (int64, error) // a vectored write
+		joined  *bufio.Writer                     // where there is none
+		next    int32                             // correlation id
 	}
 
 	mu        sync.Mutex
@@ -83,9 +84,16 @@ func newConn(conn *kafka.Connection, cfg Config, meta kgo.BrokerMetadata) *Conn 
 	if v, ok := c.versions.Highest(keyProduce, minProduce, maxProduce); ok {
 		c.produce = v
 	}
-	if _, plain := c.net.(*net.TCPConn); !plain {
+	switch to := c.net.(type) {
+	case *net.TCPConn:
+		c.write.pieces = func(v *net.Buffers) (int64, error) { return v.WriteTo(to) }
+	case interface {
+		WriteBuffers(v *net.Buffers) (int64, error)
+	}: // behind the gate of kafka.Cluster.MayWrite
+		c.write.pieces = to.WriteBuffers
+	default:
 		// A TLS connection would make a record of every little piece.
-		c.write.tls = bufio.NewWriterSize(c.net, 16<<10)
+		c.write.joined = bufio.NewWriterSize(c.net, 16<<10)
 	}
 	go c.readLoop()
 	return c
@@ -133,7 +141,11 @@ func (c *Conn) Close() { c.fail(ErrClosed) }
 func (c *Conn) Abort() {
 	c.note(ErrClosed)
 	raw := c.net
-	if wrapped, ok := raw.(interface{ NetConn() net.Conn }); ok {
+	for { // TLS and the gate of kafka.Cluster.MayWrite, one within the other
+		wrapped, ok := raw.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
 		raw = wrapped.NetConn()
 	}
 	if tcp, ok := raw.(*net.TCPConn); ok && tcp.SetLinger(0) == nil {
@@ -277,20 +289,20 @@ func (c *Conn) send(of call) error {
 }
 
 func (c *Conn) writeOut() error {
-	if c.write.tls != nil {
+	if w := c.write.joined; w != nil {
 		for _, part := range c.write.parts {
-			if _, err := c.write.tls.Write(part); err != nil {
+			if _, err := w.Write(part); err != nil {
 				return err
 			}
 		}
-		return c.write.tls.Flush()
+		return w.Flush()
 	}
 	if len(c.write.parts) == 1 {
 		_, err := c.net.Write(c.write.parts[0])
 		return err
 	}
 	c.write.buffers = c.write.parts
-	_, err := c.write.buffers.WriteTo(c.net)
+	_, err := c.write.pieces(&c.write.buffers)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,12 @@ type peer struct {
 // connect makes a connection over loopback to a peer that knows the versions in use.
 func connect(tb testing.TB, cfg Config) (*Conn, *peer) {
 	tb.Helper()
+	return connectThrough(tb, cfg, nil)
+}
+
+// connectThrough is connect with something between the connection and its socket; nil: nothing.
+func connectThrough(tb testing.TB, cfg Config, through func(net.Conn) net.Conn) (*Conn, *peer) {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	defer l.Close()
@@ -44,6 +51,9 @@ func connect(tb testing.TB, cfg Config) (*Conn, *peer) {
 	require.NoError(tb, err)
 	other := <-accepted
 	require.NotNil(tb, other)
+	if through != nil {
+		raw = through(raw)
+	}
 	cfg.setDefaults()
 	c := newConn(&kafka.Connection{Conn: raw, Versions: kafka.APIVersions{0: {0, 13}, 1: {4, 18}, 3: {0, 13}, 18: {0, 4}}}, cfg, cfg.meta())
 	tb.Cleanup(func() {
@@ -384,18 +394,6 @@ func TestAnAnswerBeforeTheQuestionIsNotTaken(t *testing.T) {
 	require.False(t, lost.Sent)
 }
 
-func TestAbortResetsTheConnection(t *testing.T) {
-	t.Parallel()
-	c, p := connect(t, Config{})
-	_, produce := sampleRequests()
-	got := produceInto(t, c, produce)
-	p.request()
-	c.Abort()
-	require.ErrorIs(t, <-got, ErrClosed)
-	_, err := p.conn.Read(make([]byte, 1))
-	require.ErrorContains(t, err, "reset")
-}
-
 func TestOtherRequestsShareTheConnection(t *testing.T) {
 	t.Parallel()
 	c, p := connect(t, Config{ClientID: "me"})
@@ -571,21 +569,51 @@ func BenchmarkFetchRoundTrip(b *testing.B) {
 }
 
 func BenchmarkProduceRoundTrip(b *testing.B) {
-	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			c, p := connect(b, Config{ClientID: "me"})
-			go p.echo(sampleProduce(13, 1))
-			r := &ProduceRequest{Topics: []ProduceTopic{{Partitions: []ProducePartition{{Records: make([]byte, size)}}}}}
-			window := make(chan struct{}, 4)
-			done := func(*ProduceResponse, error) { <-window }
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				window <- struct{}{}
-				if err := c.Produce(r, done); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	ways := []struct {
+		name    string
+		connect func(testing.TB) (*Conn, *peer)
+	}{
+		{"socket", func(b testing.TB) (*Conn, *peer) { return connect(b, Config{ClientID: "me"}) }},
+		{"gated", func(b testing.TB) (*Conn, *peer) {
+			c, other := dialPeer(b, false, func() bool { return true })
+			return c, &peer{b, other}
+		}},
+		// What takes no pieces, for comparison.
+		{"buffered", func(b testing.TB) (*Conn, *peer) {
+			return connectThrough(b, Config{ClientID: "me"}, func(c net.Conn) net.Conn { return struct{ net.Conn }{c} })
+		}},
 	}
+	for _, way := range ways {
+		for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", way.name, size), func(b *testing.B) {
+				c, p := way.connect(b)
+				go p.echo(sampleProduce(13, 4))
+				// Four batches, as a lane carries them.
+				r := &ProduceRequest{Topics: []ProduceTopic{{Partitions: make([]ProducePartition, 4)}}}
+				for i := range r.Topics[0].Partitions {
+					r.Topics[0].Partitions[i] = ProducePartition{Partition: int32(i), Records: make([]byte, size/4)}
+				}
+				window := make(chan struct{}, 4)
+				done := func(*ProduceResponse, error) { <-window }
+				began := spent(b)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					window <- struct{}{}
+					if err := c.Produce(r, done); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(spent(b)-began)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// spent is the processor time of the process so far.
+func spent(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
