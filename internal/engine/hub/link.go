@@ -49,7 +49,7 @@ type linkKey struct {
 // link is a connection that is opened when it is needed first and again after it ended. Members are guarded by the lock of
 // links.
 type link struct {
-	dialling sync.Mutex // one at a time; taken before the lock of links
+	dialling chan struct{} // holds one value while somebody dials; never waited for under the lock of links
 	conn     *wire.Conn
 	address  string
 	since    time.Time
@@ -64,6 +64,7 @@ type links struct {
 	all       map[linkKey]*link
 	addresses map[int32]string
 	closed    bool
+	ending    sync.WaitGroup // connections that are being closed
 }
 
 // SetBroker says where a broker is, host:port, as the newest metadata have it. It is known to all members.
@@ -90,8 +91,8 @@ func (l *links) known(broker int32) bool {
 }
 
 // Lane is a working connection for Produce requests: lane is one of Lanes, SlowLane or ReadLane. All members share it, so nobody
-// ends it. Others' requests may be under way on it; a broker works on one at a time. ctx bounds the dialling. Errors are
-// those of wire.Dial, and ErrNoAddress.
+// ends it. Others' requests may be under way on it; a broker works on one at a time. ctx bounds the dialling, also where
+// another one dials. Errors are those of wire.Dial, and ErrNoAddress.
 func (s *shared) Lane(ctx context.Context, broker int32, lane int) (*wire.Conn, error) {
 	return s.links.connect(ctx, broker, lane)
 }
@@ -101,8 +102,12 @@ func (l *links) connect(ctx context.Context, broker int32, line int) (*wire.Conn
 	if conn != nil || err != nil {
 		return conn, err
 	}
-	k.dialling.Lock()
-	defer k.dialling.Unlock()
+	select {
+	case k.dialling <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-k.dialling }()
 	_, conn, address, err := l.find(broker, line) // another one may have dialled
 	if conn != nil || err != nil {
 		return conn, err
@@ -112,14 +117,23 @@ func (l *links) connect(ctx context.Context, broker int32, line int) (*wire.Conn
 	if conn, err = wire.Dial(ctx, cfg); err != nil {
 		return nil, err
 	}
+	if !l.keep(k, conn, address) {
+		conn.Close()
+		<-conn.Done()
+		return nil, errLeft
+	}
+	return conn, nil
+}
+
+// keep makes a connection the link's; false: all were closed.
+func (l *links) keep(k *link, conn *wire.Conn, address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		conn.Close()
-		return nil, errLeft
+		return false
 	}
 	k.conn, k.address, k.since = conn, address, time.Now()
-	return conn, nil
+	return true
 }
 
 // find is the link, its connection if that works and is to be kept, and the broker's address.
@@ -135,10 +149,10 @@ func (l *links) find(broker int32, line int) (k *link, conn *wire.Conn, address 
 	}
 	key := linkKey{broker, line}
 	if k = l.all[key]; k == nil {
-		k = &link{}
+		k = &link{dialling: make(chan struct{}, 1)}
 		l.all[key] = k
 	}
-	k.old = retire(k.old)
+	l.retire(k)
 	if c := k.conn; c != nil {
 		expires := c.Expires()
 		due := !expires.IsZero() && time.Until(expires) < min(renewBefore, expires.Sub(k.since)/4)
@@ -146,23 +160,28 @@ func (l *links) find(broker int32, line int) (k *link, conn *wire.Conn, address 
 			return k, c, address, nil
 		}
 		// What is under way there still gets its answer.
-		k.conn, k.old = nil, retire(append(k.old, c))
+		k.conn, k.old = nil, append(k.old, c)
+		l.retire(k)
 	}
 	return k, nil, address, nil
 }
 
-// retire closes those connections that have nothing under way, and returns the others.
-func retire(old []*wire.Conn) []*wire.Conn {
-	kept := old[:0]
-	for _, c := range old {
+// retire closes those replaced connections that have nothing under way; the lock is held. It does not wait: the goodbye of
+// TLS may take seconds on a line that takes nothing.
+func (l *links) retire(k *link) {
+	kept := k.old[:0]
+	for _, c := range k.old {
 		if c.Err() == nil && c.InFlight() > 0 {
 			kept = append(kept, c)
 			continue
 		}
-		c.Close()
+		l.ending.Go(func() {
+			c.Close()
+			<-c.Done()
+		})
 	}
-	clear(old[len(kept):])
-	return kept
+	clear(k.old[len(kept):])
+	k.old = kept
 }
 
 // open are the connections of the lines that are chosen.
@@ -200,6 +219,7 @@ func (l *links) close() {
 	for _, c := range all {
 		<-c.Done()
 	}
+	l.ending.Wait()
 }
 
 // hook gives what connections tell to the cluster's health, and to its metrics where there are any.
