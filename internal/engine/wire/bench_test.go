@@ -2,7 +2,10 @@ package wire
 
 import (
 	"fmt"
+	"net"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -92,4 +95,54 @@ func TestAFetchAnswerWithoutAddressesAllocatesNothing(t *testing.T) {
 		decode()
 		require.Zero(t, testing.AllocsPerRun(100, decode), "version %d", version)
 	}
+}
+
+func BenchmarkProduceRoundTrip(b *testing.B) {
+	ways := []struct {
+		name    string
+		connect func(testing.TB) (*Conn, *peer)
+	}{
+		{"socket", func(b testing.TB) (*Conn, *peer) { return connect(b, Config{ClientID: "me"}) }},
+		{"gated", func(b testing.TB) (*Conn, *peer) {
+			c, other := dialPeer(b, false, func() bool { return true })
+			return c, &peer{b, other}
+		}},
+		// What takes no pieces, for comparison.
+		{"buffered", func(b testing.TB) (*Conn, *peer) {
+			return connectThrough(b, Config{ClientID: "me"}, func(c net.Conn) net.Conn { return struct{ net.Conn }{c} })
+		}},
+	}
+	for _, way := range ways {
+		for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", way.name, size), func(b *testing.B) {
+				c, p := way.connect(b)
+				go p.echo(sampleProduce(13, 4))
+				// Four batches, as a lane carries them.
+				r := &ProduceRequest{Topics: []ProduceTopic{{Partitions: make([]ProducePartition, 4)}}}
+				for i := range r.Topics[0].Partitions {
+					r.Topics[0].Partitions[i] = ProducePartition{Partition: int32(i), Records: make([]byte, size/4)}
+				}
+				window := make(chan struct{}, 4)
+				done := func(*ProduceResponse, error) { <-window }
+				began := spent(b)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					window <- struct{}{}
+					if err := c.Produce(r, done); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(spent(b)-began)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// spent is the processor time of the process so far.
+func spent(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

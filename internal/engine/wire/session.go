@@ -21,10 +21,10 @@ const (
 // Session is a fetch session (KIP-227) with one broker: requests name only partitions that changed, and answers only
 // those with something new, so that idle partitions cost nothing. It is a state machine without I/O:
 //
-//   - opening: Next asks for every partition, id 0, epoch 0. An answer with an id: incremental. Without one, the broker
-//     has no room: opening again.
+//   - opening: Next asks for every partition, id 0, epoch 0. An answer with an id: incremental, or reopening if it lacks
+//     partitions. Without one, the broker has no room: opening again.
 //   - incremental: Next names changes, with a growing epoch. An answer: incremental. The error that the id is unknown, or
-//     an answer without an id: opening. Other errors, and a lost answer: reopening.
+//     an answer without an id: opening. Other errors, another id, and a lost answer: reopening.
 //   - reopening: like opening, but with the old id, which the broker then forgets.
 //
 // A session outlives its connection. One request at a time: Next, then Answered or Failed. A broker without sessions
@@ -34,6 +34,7 @@ type Session struct {
 	id, epoch int32
 	byID      bool
 	full      bool // the request under way asks for everything
+	lacked    bool // its answer, or that of the last one, left some of it out
 
 	topics map[string]*sessionTopic
 	byUUID map[[16]byte]*sessionTopic
@@ -286,6 +287,7 @@ func (s *Session) Topic(p *FetchedPartition) (string, bool) {
 // Answered takes the answer to the last Next. False means that the broker does not have the session or lost track of it:
 // nothing of the answer may be used, and the next request begins anew.
 func (s *Session) Answered(r *FetchResponse) bool {
+	s.lacked = false
 	if r.ErrorCode != 0 {
 		if r.ErrorCode == kerr.FetchSessionIDNotFound.Code {
 			s.state = opening
@@ -297,17 +299,19 @@ func (s *Session) Answered(r *FetchResponse) bool {
 	if r.Version < sessionFetch {
 		return true
 	}
+	s.lacked = s.full && len(r.Partitions) < s.known
 	switch {
-	case s.full && len(r.Partitions) < s.known:
-		// A partition that is missing here might never be told again: what the broker answered counts, its session does not.
-		s.state = opening
 	case r.SessionID == 0:
 		// No room on the broker, or it closed the session: what it answered counts.
 		s.state = opening
+	case s.lacked:
+		// A partition that is missing here might never be told again: what the broker answered counts, its session does not.
+		// It is named in the next request, or they would fill the broker's cache.
+		s.state, s.id = reopening, r.SessionID
 	case s.full:
 		s.state, s.id, s.epoch = incremental, r.SessionID, 1
 	case r.SessionID != s.id:
-		s.state = opening
+		s.failed()
 		return false
 	case s.epoch == 1<<31-1:
 		s.epoch = 1
@@ -316,6 +320,10 @@ func (s *Session) Answered(r *FetchResponse) bool {
 	}
 	return true
 }
+
+// Lacked tells that the last answer to a request for everything left partitions out. What it holds counts, and the next
+// request asks for everything again: who asks on at once may go in a circle.
+func (s *Session) Lacked() bool { return s.lacked }
 
 // Failed says that the last Next got no answer, or was not sent.
 func (s *Session) Failed() {

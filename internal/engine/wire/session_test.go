@@ -231,21 +231,16 @@ func TestAnErrorOfTheSessionBeginsItAnew(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatLacksPartitionsIsNotTaken(t *testing.T) {
+func TestAnotherSessionsAnswerIsNotTaken(t *testing.T) {
 	t.Parallel()
-	var s Session
-	var req FetchRequest
-	for p := range int32(3) {
-		s.Set("t", [16]byte{}, FetchPartition{Partition: p})
-	}
-	s.Next(&req, 11)
-	require.False(t, s.Answered(&FetchResponse{Version: 11, SessionID: 4, Partitions: make([]FetchedPartition, 2)}))
-	s.Next(&req, 11)
-	require.Zero(t, req.SessionID)
-	require.True(t, s.Answered(&FetchResponse{Version: 11, SessionID: 4, Partitions: make([]FetchedPartition, 3)}))
-	s.Next(&req, 11)
+	s, req, b := session(t, 3)
+	s.Next(req, 13)
 	require.EqualValues(t, 1, req.SessionEpoch)
-	require.False(t, s.Answered(&FetchResponse{Version: 11, SessionID: 5}), "another session's")
+	require.False(t, s.Answered(&FetchResponse{Version: 13, SessionID: b.id + 1}))
+	s.Next(req, 13)
+	require.Equal(t, b.id, req.SessionID, "the broker may still have it")
+	require.Zero(t, req.SessionEpoch)
+	require.Len(t, req.Topics[0].Partitions, 3)
 }
 
 func TestEpochsWrapToOne(t *testing.T) {
@@ -281,7 +276,7 @@ func TestFullRequestsBeginWithAnotherPartitionEachTime(t *testing.T) {
 	require.Equal(t, []string{"t0", "t1", "t2"}, names)
 }
 
-func TestAFullAnswerThatLeavesPartitionsOutCountsAndItsSessionDoesNot(t *testing.T) {
+func TestAFullAnswerThatLeavesPartitionsOutCountsAndItsSessionIsNamedToEnd(t *testing.T) {
 	t.Parallel()
 	var s Session
 	var r FetchRequest
@@ -289,9 +284,27 @@ func TestAFullAnswerThatLeavesPartitionsOutCountsAndItsSessionDoesNot(t *testing
 		s.Set("t", [16]byte{1}, FetchPartition{Partition: p})
 	}
 	s.Next(&r, maxFetch)
-	require.True(t, s.Answered(&FetchResponse{Version: maxFetch, SessionID: 7, Partitions: make([]FetchedPartition, 1)}))
+	require.Zero(t, r.SessionID)
+	for id := range int32(5) {
+		require.True(t, s.Answered(&FetchResponse{Version: maxFetch, SessionID: 7 + id, Partitions: make([]FetchedPartition, 1)}))
+		require.True(t, s.Lacked())
+		s.Next(&r, maxFetch)
+		require.Equal(t, 7+id, r.SessionID, "the broker is to keep one at most")
+		require.Zero(t, r.SessionEpoch)
+		require.Len(t, r.Topics[0].Partitions, 2, "everything is asked for again")
+	}
+	require.True(t, s.Answered(&FetchResponse{Version: maxFetch, SessionID: 20, Partitions: make([]FetchedPartition, 2)}))
+	require.False(t, s.Lacked())
+	s.Next(&r, maxFetch)
+	require.EqualValues(t, 20, r.SessionID)
+	require.EqualValues(t, 1, r.SessionEpoch)
+	require.Empty(t, r.Topics)
+
+	// A broker without room that leaves some out has no session to end.
+	s.Failed()
+	s.Next(&r, maxFetch)
+	require.True(t, s.Answered(&FetchResponse{Version: maxFetch, Partitions: make([]FetchedPartition, 1)}))
+	require.True(t, s.Lacked())
 	s.Next(&r, maxFetch)
 	require.Zero(t, r.SessionID)
-	require.Zero(t, r.SessionEpoch)
-	require.Len(t, r.Topics[0].Partitions, 2, "everything is asked for again")
 }
