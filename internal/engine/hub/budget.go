@@ -100,8 +100,8 @@ func signal(ch chan<- struct{}) {
 func (h *Hub) Pool() *wire.Pool { return h.budget.pool }
 
 // Free is how many bytes may still be read, in buffers; less than nothing when the budget was passed. A flow should hold
-// no more than is free, and may always hold one batch: so one flow that stands still leaves half of the budget to others,
-// a second one a third, and nobody is shut out.
+// no more than is free, and may always hold one batch: so n flows that stand still hold 1/(n+1) of the budget each, as much
+// as they leave to others, and nobody is shut out.
 func (h *Hub) Free() int64 { return h.budget.free() }
 
 // NotifyFree has ch, of capacity one, signalled once when n bytes are free, which may be at once. A further call for the

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
@@ -15,8 +12,6 @@ import (
 const (
 	// pollWait is how long a broker holds a poll that finds nothing.
 	pollWait = 500 * time.Millisecond
-	// expressWait is the same on the second connection, where others may come to wait behind it.
-	expressWait = 5 * time.Millisecond
 	// crampedFor is how long a fetch waits for room before it asks for a single batch: a flow that holds nothing always
 	// gets one.
 	crampedFor = 100 * time.Millisecond
@@ -31,7 +26,7 @@ const (
 //
 // Its poll, on the first connection, asks in a session (KIP-227) for everything that is wanted and waits for news. What is
 // wanted while a poll is out, and is not part of it, is asked for at once on the second connection, without a session,
-// until the poll is over and the next one covers it.
+// until the poll is over and the next one covers it. See pollLoop and expressLoop.
 //
 // All members but the channels and what the loops own are guarded by the cluster's fetching lock.
 type fetcher struct {
@@ -44,10 +39,12 @@ type fetcher struct {
 	slots    map[TP]*slot
 	count    int // wants
 	nameless int // of which without a topic id
+	leaders  int // of which the leader itself is to answer
 	ids      map[string]topicUse
 	touched  []*slot
 	pending  []*want
 	polling  bool   // a poll is out
+	rackless bool   // the last poll begun named no rack
 	parked   bool   // the session has nothing to ask for
 	poll     uint64 // number of the last one begun
 	session  wire.Session
@@ -222,244 +219,6 @@ func (f *fetcher) failed(err error) {
 	f.s.fetching.Unlock()
 	for r := range owners {
 		r.owner.Lost(f.broker, err)
-	}
-}
-
-// pollLoop is the first connection.
-func (f *fetcher) pollLoop(ctx context.Context) {
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for ctx.Err() == nil {
-		if f.doPoll(ctx) {
-			continue
-		}
-		var tick <-chan time.Time
-		f.s.fetching.Lock()
-		if f.count > 0 || f.open { // what cannot be in the session now may soon; and a session that is over is closed
-			tick = again.C
-		}
-		f.s.fetching.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-f.wake:
-		case <-tick:
-		}
-	}
-}
-
-// doPoll asks once; false: there is nothing to ask for.
-func (f *fetcher) doPoll(ctx context.Context) bool {
-	if idle, over := f.idle(time.Now()); idle {
-		if over {
-			f.closeSession(ctx)
-		}
-		return false
-	}
-	got, sent := f.exchange(ctx, false, &f.first, func(version int16) bool {
-		f.expired(time.Now())
-		f.update()
-		f.parked = f.session.Len() == 0
-		if len(f.pending) > 0 {
-			signal(f.hurry)
-		}
-		if f.parked {
-			return false
-		}
-		r := &f.first
-		r.MaxVersion, r.MaxWait, r.Rack = 0, pollWait, f.s.hub.cfg.Rack
-		if f.nameless > 0 {
-			r.MaxVersion = wire.LastFetchByName
-			version = min(version, wire.LastFetchByName)
-		}
-		f.session.Next(r, version)
-		f.poll++
-		f.polling, f.open = true, true
-		return true
-	})
-	if !sent {
-		return ctx.Err() != nil // else the session has nothing to ask for
-	}
-	f.s.fetching.Lock()
-	was := f.polling
-	f.polling = false
-	if got.err != nil {
-		if was {
-			f.session.Failed()
-		}
-		f.s.fetching.Unlock()
-		f.failed(got.err)
-		return true
-	}
-	if !f.session.Answered(got.resp) {
-		// The next one begins anew. A broker that does so again and again must not be asked in a circle.
-		if f.refusals++; f.refusals > 2 {
-			f.notBefore = time.Now().Add(min(maxBackoff, 25*time.Millisecond<<min(f.refusals, 6)))
-		}
-		f.s.fetching.Unlock()
-		got.resp.Release()
-		return true
-	}
-	f.refusals = 0
-	f.s.learn(got.resp.Nodes)
-	var d delivery
-	for i := range got.resp.Partitions {
-		p := &got.resp.Partitions[i]
-		if name, ok := f.session.Topic(p); ok {
-			if s := f.slots[TP{name, p.Partition}]; s != nil && s.in && s.since <= f.poll {
-				f.complete(&d, s, s.asked, s.id, p, got.resp.Buffer)
-			}
-		}
-	}
-	f.s.fetching.Unlock()
-	d.deliver(f.broker, got.resp)
-	return true
-}
-
-// idle tells that nothing is wanted, and whether the session is to be closed.
-func (f *fetcher) idle(now time.Time) (idle, over bool) {
-	f.s.fetching.Lock()
-	defer f.s.fetching.Unlock()
-	if f.count > 0 {
-		f.emptied = time.Time{}
-		return false, false
-	}
-	if f.emptied.IsZero() {
-		f.emptied = now
-	}
-	if !f.open || now.Sub(f.emptied) < sessionFor {
-		return true, false
-	}
-	f.open = false
-	f.update()
-	return true, f.session.Close(&f.first)
-}
-
-// closeSession tells the broker that a session has ended, so that it keeps it no longer.
-func (f *fetcher) closeSession(ctx context.Context) {
-	got, _ := f.exchange(ctx, false, &f.first, func(int16) bool {
-		f.first.MaxVersion, f.first.MaxWait = 0, 0
-		return f.count == 0 // else the next poll is more urgent; a broker drops the oldest sessions by itself
-	})
-	if got.resp != nil {
-		got.resp.Release()
-	}
-}
-
-// expressLoop is the second connection.
-func (f *fetcher) expressLoop(ctx context.Context) {
-	for {
-		f.s.fetching.Lock()
-		due := (f.polling || f.parked) && len(f.uncovered()) > 0
-		f.s.fetching.Unlock()
-		if due {
-			f.express(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.hurry:
-		}
-	}
-}
-
-// express asks once for what the poll does not cover.
-func (f *fetcher) express(ctx context.Context) {
-	var batch []*want
-	var byID map[[16]byte]string
-	got, sent := f.exchange(ctx, true, &f.second, func(int16) bool {
-		if batch = f.uncovered(); len(batch) == 0 {
-			return false
-		}
-		byID = f.expressRequest(batch)
-		f.second.MaxWait = expressWait
-		return true
-	})
-	if !sent {
-		return
-	}
-	if got.err == nil && got.resp.ErrorCode != 0 {
-		got.err = kerr.ErrorForCode(got.resp.ErrorCode)
-		got.resp.Release()
-	}
-	if got.err != nil {
-		f.failed(got.err)
-		return
-	}
-	f.s.fetching.Lock()
-	f.s.learn(got.resp.Nodes)
-	asked := make(map[TP]*want, len(batch))
-	for _, w := range batch {
-		asked[w.TP] = w
-	}
-	var d delivery
-	for i := range got.resp.Partitions {
-		p := &got.resp.Partitions[i]
-		name := string(p.Topic)
-		if got.resp.Version > wire.LastFetchByName {
-			name = byID[p.TopicID]
-		}
-		if w := asked[TP{name, p.Partition}]; w != nil {
-			f.complete(&d, w.slot, w.Offset, w.TopicID, p, got.resp.Buffer)
-		}
-	}
-	f.s.fetching.Unlock()
-	d.deliver(f.broker, got.resp)
-}
-
-// complete answers the wants of a partition that ask from an offset; the lock is held.
-func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *wire.FetchedPartition, buffer *wire.Buffer) {
-	kept := p.ErrorCode == 0 && len(p.Records) == 0
-	first := true
-	for _, w := range slices.Clone(s.wants) {
-		if w.Offset != offset || w.TopicID != id || w.redirect(f.broker, p, f.s.links.known) {
-			continue
-		}
-		if !kept {
-			f.remove(w)
-			delete(w.reader.wants, w.TP)
-		}
-		part := Part{Want: w.Want, Kept: kept, Fetched: *p, Buffer: buffer}
-		if !first && len(p.Records) > 0 {
-			// Owners change what they get.
-			part.Buffer, part.copied = f.s.hub.Pool().Get(len(p.Records)), true
-			copy(part.Buffer.Bytes(), p.Records)
-			part.Fetched.Records = part.Buffer.Bytes()
-		}
-		first = false
-		d.add(w.reader, part)
-	}
-}
-
-// delivery collects what an answer holds for each reader.
-type delivery struct{ of map[*Reader]*Answer }
-
-func (d *delivery) add(r *Reader, p Part) {
-	a := d.of[r]
-	if a == nil {
-		a = &Answer{}
-		if d.of == nil {
-			d.of = map[*Reader]*Answer{}
-		}
-		d.of[r] = a
-	}
-	a.Parts = append(a.Parts, p)
-}
-
-// deliver hands the answers over; no lock is held.
-func (d *delivery) deliver(broker int32, resp *wire.FetchResponse) {
-	if len(d.of) == 0 {
-		resp.Release()
-		return
-	}
-	x := &exchange{resp: resp}
-	x.refs.Store(int32(len(d.of)))
-	for r, a := range d.of {
-		a.Broker, a.from = broker, x
-		r.owner.Fetched(a)
 	}
 }
 

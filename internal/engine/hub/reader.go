@@ -57,7 +57,7 @@ type Part struct {
 	// Buffer holds the records, which are the owner's alone: it may change them, and retain the buffer for longer than the
 	// answer. What lies beside them in it is others'.
 	Buffer *wire.Buffer
-	copied bool
+	copied bool // Buffer is, or is to be, this part's own
 }
 
 // Release gives the answer back, once. Nothing of it may be used after, but for buffers that were retained.
@@ -193,11 +193,15 @@ func (r *Reader) refused(tp TP, now time.Time) bool {
 }
 
 // redirect sends a want elsewhere after what a broker answered: to the follower that the leader names, or back to the
-// leader after an error of a follower. False: the answer is for the owner. The lock is held.
+// leader after an error of a follower. False: the answer is for the owner; it is not for one who wants the leader's own and
+// gets a follower's name. The lock is held.
 func (w *want) redirect(broker int32, p *wire.FetchedPartition, known func(int32) bool) bool {
 	r, now := w.reader, time.Now()
 	switch code := kerr.ErrorForCode(p.ErrorCode); {
 	case code == nil && p.PreferredReplica >= 0 && p.PreferredReplica != broker && len(p.Records) == 0:
+		if w.onLeader {
+			return true // the rack was named for others; the next poll names none
+		}
 		r.follows[w.TP] = &follow{p.PreferredReplica, now.Add(followFor)}
 		if !known(p.PreferredReplica) {
 			r.follows[w.TP] = &follow{-1, now.Add(stayFor)}

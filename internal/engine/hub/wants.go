@@ -7,11 +7,7 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-const (
-	defaultPartitionBytes = 1 << 20
-	// expressMost is how many partitions a request on the second connection names.
-	expressMost = 500
-)
+const defaultPartitionBytes = 1 << 20
 
 // slot is what is wanted of one partition at one broker.
 type slot struct {
@@ -31,7 +27,7 @@ type slot struct {
 // covers tells whether the poll under way will answer a want.
 func (f *fetcher) covers(w *want) bool {
 	s := w.slot
-	return f.polling && s.in && s.since <= f.poll && s.asked == w.Offset && s.id == w.TopicID && !w.onLeader
+	return f.polling && s.in && s.since <= f.poll && s.asked == w.Offset && s.id == w.TopicID && (f.rackless || !w.onLeader)
 }
 
 // add takes a want; the lock is held.
@@ -46,6 +42,9 @@ func (f *fetcher) add(w *want) {
 	f.count++
 	if w.TopicID == [16]byte{} {
 		f.nameless++
+	}
+	if w.onLeader {
+		f.leaders++
 	}
 	f.touch(s)
 	if !f.polling {
@@ -75,6 +74,9 @@ func (f *fetcher) remove(w *want) {
 	f.count--
 	if w.TopicID == [16]byte{} {
 		f.nameless--
+	}
+	if w.onLeader {
+		f.leaders--
 	}
 	f.touch(s)
 }
@@ -119,7 +121,7 @@ func (f *fetcher) update() {
 			})
 		}
 		for _, w := range s.wants {
-			if !s.in || s.asked != w.Offset || s.id != w.TopicID || w.onLeader {
+			if !s.in || s.asked != w.Offset || s.id != w.TopicID {
 				f.suspend(w)
 			}
 		}
@@ -136,7 +138,7 @@ func (s *slot) choose(ids map[string]topicUse) *want {
 		use := ids[s.tp.Topic]
 		mine := use.count == 0 || use.id == w.TopicID || use.count == 1 && s.in
 		switch {
-		case w.onLeader || !mine:
+		case !mine:
 		case s.in && w.Offset == s.asked && w.TopicID == s.id && w.MaxBytes == s.bytes:
 			return w
 		case best == nil || w.Offset > best.Offset:
@@ -163,66 +165,6 @@ func (f *fetcher) leaveTopic(s *slot) {
 		return
 	}
 	delete(f.ids, s.tp.Topic)
-}
-
-// uncovered takes those wants off the list that are gone or that the poll under way answers, and returns the first of the
-// others; the lock is held.
-func (f *fetcher) uncovered() []*want {
-	f.pending = slices.DeleteFunc(f.pending, func(w *want) bool {
-		if !w.gone() && !f.covers(w) {
-			return false
-		}
-		w.pending = false
-		return true
-	})
-	var batch []*want
-	seen := map[TP]bool{}
-	for _, w := range f.pending {
-		if !seen[w.TP] && len(batch) < expressMost { // a request names a partition once
-			seen[w.TP] = true
-			batch = append(batch, w)
-		}
-	}
-	return batch
-}
-
-// expressRequest fills the request for wants; the lock is held. byID holds the topics' names.
-func (f *fetcher) expressRequest(wants []*want) (byID map[[16]byte]string) {
-	r := &f.second
-	r.Topics = r.Topics[:0]
-	r.SessionID, r.SessionEpoch, r.Answerable = 0, -1, len(wants)
-	r.MaxVersion, r.Rack = 0, f.s.hub.cfg.Rack
-	type key struct {
-		name string
-		id   [16]byte
-	}
-	at := map[key]int{}
-	byID = map[[16]byte]string{}
-	for _, w := range wants {
-		if w.TopicID == [16]byte{} {
-			r.MaxVersion = wire.LastFetchByName
-		}
-		if w.onLeader {
-			r.Rack = ""
-		}
-		k := key{w.TP.Topic, w.TopicID}
-		i, ok := at[k]
-		if !ok {
-			i = len(r.Topics)
-			at[k] = i
-			if i < cap(r.Topics) {
-				r.Topics = r.Topics[:i+1]
-			} else {
-				r.Topics = append(r.Topics, wire.FetchTopic{})
-			}
-			r.Topics[i].Name, r.Topics[i].ID, r.Topics[i].Partitions = k.name, k.id, r.Topics[i].Partitions[:0]
-			byID[w.TopicID] = k.name
-		}
-		r.Topics[i].Partitions = append(r.Topics[i].Partitions, wire.FetchPartition{
-			Partition: w.TP.Partition, LeaderEpoch: -1, Offset: w.Offset, MaxBytes: w.MaxBytes,
-		})
-	}
-	return byID
 }
 
 // expired moves wants back to their leaders when the time at a follower is over; the lock is held.
