@@ -55,19 +55,24 @@ func TestABusyPartitionOfARealBrokerDoesNotWaitForIdleOnes(t *testing.T) {
 			// One asks on from within, one from without, which misses the poll.
 			inside, outside := newEater(t, cluster, true, always), newEater(t, cluster, true, nil)
 			inside.leader = leader
+			for p := range int32(2) { // a leader that was just chosen may answer that it is none
+				produce(t, cluster, busy, p, 1)
+			}
 			for p := range int32(idle) {
 				inside.reader.Set(leader, Want{TP: TP{many, p}, TopicID: topics[many].ID})
 			}
 			inside.reader.Set(leader, Want{TP: TP{busy, 0}, TopicID: topics[busy].ID})
 			began := time.Now()
 			for i := range rounds {
-				outside.reader.Set(leader, Want{TP: TP{busy, 1}, TopicID: topics[busy].ID, Offset: int64(i)})
+				outside.reader.Set(leader, Want{TP: TP{busy, 1}, TopicID: topics[busy].ID, Offset: int64(i + 1)})
 				for p := range int32(2) {
 					r := &kgo.Record{Topic: busy, Partition: p, Value: []byte(fmt.Sprint(i))}
 					require.NoError(t, cluster.Client().ProduceSync(t.Context(), r).FirstErr())
 				}
-				inside.until(TP{busy, 0}, int64(i+1))
-				require.Equal(t, 1, takeRecords(t, outside).records)
+				inside.until(TP{busy, 0}, int64(i+2))
+				g := takeRecords(t, outside)
+				require.Zero(t, g.part.Fetched.ErrorCode, "round %d", i)
+				require.Equal(t, 1, g.records, "round %d", i)
 			}
 			require.Less(t, time.Since(began), rounds*pollWait/2)
 		})
