@@ -86,7 +86,7 @@ func (p *mirror) enlist(t *part) {
 	if t.listed != nil || t.tgt.leader < 0 || t.state != running && t.state != closing || !t.ready() {
 		return
 	}
-	k := laneKey{t.tgt.leader, pick(t.slow > 0, slowLane, t.lane)}
+	k := p.laneOf(t)
 	l := p.lanes[k]
 	if l == nil {
 		l = &lane{laneKey: k, wake: make(chan struct{}, 1), limit: requestBytes, line: line{trip: p.fixedTrip, fixed: p.fixedTrip > 0}}
@@ -231,7 +231,7 @@ func (p *mirror) compose(ctx context.Context, l *lane, now time.Time) *produceJo
 		t := l.ready[0]
 		l.ready = l.ready[1:]
 		t.listed = nil
-		if t.tgt.leader != l.broker || pick(t.slow > 0, slowLane, t.lane) != l.index {
+		if p.laneOf(t) != l.laneKey {
 			p.enlist(t) // it moved
 			continue
 		}
@@ -258,6 +258,7 @@ func (p *mirror) compose(ctx context.Context, l *lane, now time.Time) *produceJo
 	}
 	l.busy++
 	l.count(j, now)
+	p.widen(l, j.bytes)
 	return j
 }
 

@@ -62,6 +62,8 @@ type mirror struct {
 	used   map[TP]identity
 	hasIDs bool
 	lanes  map[laneKey]*lane
+	// spreads tell by broker whether one lane is enough.
+	spreads map[int32]*spread
 	// fixedTrip, in tests, is the length of all lines.
 	fixedTrip time.Duration
 	opened    []*lane // have no goroutine yet
@@ -91,7 +93,8 @@ func newMirror(cfg Config) (_ *mirror, err error) {
 	p := &mirror{
 		codec: compression, hub: cfg.Hub, cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
-		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, settings: map[string]topicSettings{},
+		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, spreads: map[int32]*spread{},
+		settings:   map[string]topicSettings{},
 		expiration: defaultExpiration,
 	}
 	if p.hub == nil {

@@ -59,8 +59,8 @@ type part struct {
 	maxBytes   int64 // learned from refusals
 	maxRecords int
 	reread     bool
-	turn       uint64 // of its lane, when it was written to last
-	appendTime bool   // the target gives its own timestamps
+	turn       uint64               // of its lane, when it was written to last
+	appendTime bool                 // the target gives its own timestamps
 	odd        map[oddity]*oddities // told together later
 
 	stop     *Stop // last one told and not yet over

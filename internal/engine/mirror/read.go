@@ -158,7 +158,7 @@ func (p *mirror) yield(now time.Time) {
 
 // cutOff tells whether a partition's leader on the target is not known or not reached; the lock is held.
 func (p *mirror) cutOff(t *part) bool {
-	l := p.lanes[laneKey{t.tgt.leader, pick(t.slow > 0, slowLane, t.lane)}]
+	l := p.lanes[p.laneOf(t)]
 	return t.tgt.leader < 0 || l != nil && l.failures > 2
 }
 

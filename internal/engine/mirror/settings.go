@@ -132,7 +132,7 @@ func (p *mirror) limitsOf(t *part, now time.Time) limits {
 			l.bytes = s.maxBytes
 		}
 	}
-	lane := p.lanes[laneKey{t.tgt.leader, t.lane}]
+	lane := p.lanes[p.laneOf(t)]
 	if lane == nil {
 		return l
 	}
