@@ -55,8 +55,8 @@ type lane struct {
 	conn  *wire.Conn
 	ended *wire.Conn // whose end was noted
 	line  line
-	// together is how many partitions were written to in the last turnover; so far in this one, which began then and has a
-	// number, it is active.
+	// together is how many partitions were written to in the last turnover; so far in this one, which began at turned and has
+	// a number that no other has, it is active.
 	together, active int
 	turned           time.Time
 	turn             uint64
@@ -257,16 +257,17 @@ func (p *mirror) compose(ctx context.Context, l *lane, now time.Time) *produceJo
 		return nil
 	}
 	l.busy++
-	l.count(j, now)
+	p.count(l, j, now)
 	p.widen(l, j.bytes)
 	return j
 }
 
 // count notes which partitions are active; the lock is held.
-func (l *lane) count(j *produceJob, now time.Time) {
-	if now.Sub(l.turned) >= turnover {
-		l.together, l.active, l.turned = l.active, 0, now
-		l.turn++
+func (p *mirror) count(l *lane, j *produceJob, now time.Time) {
+	if age := now.Sub(l.turned); age >= turnover {
+		l.together, l.active, l.turned = pick(age < 2*turnover, l.active, 0), 0, now
+		p.turns++
+		l.turn = p.turns
 	}
 	for _, s := range j.sends {
 		if s.part.turn != l.turn {
@@ -274,6 +275,14 @@ func (l *lane) count(j *produceJob, now time.Time) {
 			l.active++
 		}
 	}
+}
+
+// sharing is how many partitions the lane's requests carry batches of, about; the lock is held.
+func (l *lane) sharing(now time.Time) int {
+	if now.Sub(l.turned) >= 2*turnover {
+		return 0 // it was idle since
+	}
+	return max(l.together, l.active)
 }
 
 // request encodes the job, one topic behind the other.

@@ -55,6 +55,7 @@ type mirror struct {
 	changed []*part // what is wanted of them is to be looked at
 	// suspended: enough is held, so that nothing is wanted. indebted: the same, since the rate was passed.
 	suspended, indebted bool
+	owing               bool // a timer tells when the rate's debt is over, or how much of it is left
 	rate                bucket
 	ids                 identity // for partitions that have none of their own yet
 	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
@@ -64,6 +65,7 @@ type mirror struct {
 	lanes  map[laneKey]*lane
 	// spreads tell by broker whether one lane is enough.
 	spreads map[int32]*spread
+	turns  uint64 // of all lanes
 	// fixedTrip, in tests, is the length of all lines.
 	fixedTrip time.Duration
 	opened    []*lane // have no goroutine yet

@@ -102,8 +102,12 @@ func (p *mirror) admit(now time.Time) {
 	case p.suspended:
 		p.hub.ForgetFree(p.wakeFetch)
 	}
-	if debt > 0 && !p.indebted {
-		time.AfterFunc(debt, func() { notify(p.wakeFetch) })
+	if debt > 0 && !p.owing {
+		p.owing = true
+		time.AfterFunc(debt, func() {
+			p.locked(func() { p.owing = false })
+			notify(p.wakeFetch)
+		})
 	}
 	if suspended != p.suspended || debt > 0 != p.indebted {
 		p.suspended, p.indebted = suspended, debt > 0

@@ -115,7 +115,7 @@ func (p *mirror) find(ctx context.Context, broker int32, tp TP, v view, all []so
 	f := finding{tail: tail, bases: map[int]int64{}}
 	switch {
 	case denied(err):
-		// Nothing is told of producers: the log itself says what is in it, if it may be read.
+		// Not even where the log ends: what is in it says the log itself, if it may be read.
 		f.tail.LogEnd = -1
 	case err != nil:
 		return f, err
@@ -162,10 +162,16 @@ func (f *finding) count(all []sought) {
 	f.foreign = ahead != 0
 }
 
-// settled reads the end of a partition, until all that its leader has is replicated.
+// settled reads the end of a partition, until all that its leader has is replicated. Where nothing is told of producers, no
+// entry is known.
 func (p *mirror) settled(ctx context.Context, broker int32, tp TP, v view, pid int64) (wire.Tail, error) {
+	told := true
 	for try := 0; ; try++ {
-		tail, err := p.tail(ctx, broker, tp, v, pid)
+		tail, err := p.tail(ctx, broker, tp, v, pid, told)
+		if told && denied(err) {
+			told = false
+			tail, err = p.tail(ctx, broker, tp, v, pid, told)
+		}
 		if err != nil || tail.Settled() {
 			return tail, err
 		}
@@ -180,15 +186,19 @@ func (p *mirror) settled(ctx context.Context, broker int32, tp TP, v view, pid i
 	}
 }
 
-// tail is one reading.
-func (p *mirror) tail(ctx context.Context, broker int32, tp TP, v view, pid int64) (wire.Tail, error) {
+// tail is one reading, with or without the entry of a producer.
+func (p *mirror) tail(ctx context.Context, broker int32, tp TP, v view, pid int64, entry bool) (wire.Tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	mark := p.target.begin()
 	conn, err := p.target.cluster.Lane(ctx, broker, hub.ReadLane)
 	var tail wire.Tail
-	if err == nil {
+	switch {
+	case err != nil:
+	case entry:
 		tail, err = conn.Tail(ctx, tp.Topic, tp.Partition, v.epoch, pid)
+	default:
+		tail, err = conn.TailEnd(ctx, tp.Topic, tp.Partition, v.epoch)
 	}
 	p.target.end(mark, transportError(err))
 	return tail, err
@@ -261,9 +271,10 @@ func (p *mirror) nearEnd(ctx context.Context, broker int32, tp TP, records int64
 	return max(start, end-records-1000), err
 }
 
-// headers shows the batches from an offset on, up to the log's end or until enough were seen.
+// headers shows the batches from an offset on, up to what is replicated when it begins, or until enough were seen. What
+// others write meanwhile does not count, so that it comes to an end.
 func (p *mirror) headers(ctx context.Context, broker int32, tp TP, id [16]byte, from int64, more func(batch.Batch) bool) error {
-	for {
+	for end := int64(-1); ; {
 		req := kmsg.NewPtrFetchRequest()
 		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, 1<<20
 		rt := kmsg.NewFetchRequestTopic()
@@ -300,7 +311,10 @@ func (p *mirror) headers(ctx context.Context, broker int32, tp TP, id [16]byte, 
 			}
 			next = in.Batch().NextOffset()
 		}
-		if next == from {
+		if end < 0 {
+			end = got.HighWatermark
+		}
+		if next == from || next >= end {
 			return nil
 		}
 		from = next
@@ -317,7 +331,7 @@ func (p *mirror) prove(ctx context.Context, t *part, l *lane, now time.Time) {
 	tp, v, id, gen, broker := t.asg.Target, t.tgt, t.id, t.gen, l.broker
 	p.spawn("reading the producer's entry", func() {
 		p.learnExpiration(ctx, broker)
-		tail, err := p.tail(ctx, broker, tp, v, id.pid)
+		tail, err := p.tail(ctx, broker, tp, v, id.pid, true)
 		p.locked(func() {
 			if t.gen != gen || t.id.pid != id.pid || t.id.epoch != id.epoch {
 				return

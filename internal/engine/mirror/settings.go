@@ -136,7 +136,7 @@ func (p *mirror) limitsOf(t *part, now time.Time) limits {
 	if lane == nil {
 		return l
 	}
-	l.shared = max(lane.together, lane.active) >= sharedRequests
+	l.shared = lane.sharing(now) >= sharedRequests
 	if lane.line.trip >= farAway {
 		switch {
 		case t.proof == impossible, t.hasID && t.id.pid < 0:

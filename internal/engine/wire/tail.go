@@ -60,6 +60,16 @@ func (c *Conn) Tail(ctx context.Context, topic string, partition, leaderEpoch in
 	}
 	// The log's end after the entry, the watermark last: what is behind the entry shows in the end, and a watermark that has
 	// reached an end read before it has passed all that the entry counts.
+	return c.ends(ctx, t, topic, partition, leaderEpoch)
+}
+
+// TailEnd is Tail without an entry, for brokers that tell nothing of producers. It needs DESCRIBE on the topic.
+func (c *Conn) TailEnd(ctx context.Context, topic string, partition, leaderEpoch int32) (Tail, error) {
+	return c.ends(ctx, Tail{ProducerEpoch: -1, LastSequence: -1, LastTimestamp: -1, OpenTransaction: -1}, topic, partition, leaderEpoch)
+}
+
+func (c *Conn) ends(ctx context.Context, t Tail, topic string, partition, leaderEpoch int32) (Tail, error) {
+	var err error
 	if t.LogEnd, err = c.logEnd(ctx, topic, partition, leaderEpoch, debugReplica); err != nil {
 		return t, err
 	}
