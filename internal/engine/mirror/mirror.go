@@ -65,7 +65,7 @@ type mirror struct {
 	lanes  map[laneKey]*lane
 	// spreads tell by broker whether one lane is enough.
 	spreads map[int32]*spread
-	turns  uint64 // of all lanes
+	turns   uint64 // of all lanes
 	// fixedTrip, in tests, is the length of all lines.
 	fixedTrip time.Duration
 	opened    []*lane // have no goroutine yet
