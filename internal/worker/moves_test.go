@@ -177,13 +177,9 @@ func TestAWorkerThatJoinsTakesItsShareOfWhatRuns(t *testing.T) {
 	f.waitShares(20*time.Second, all, map[string]int{"a": 3, "b": 3})
 	c := f.join("c")
 	f.waitShares(20*time.Second, all, map[string]int{"a": 2, "b": 2, "c": 2})
-	on := map[string]int{}
-	for _, r := range f.runsOf(three.ID) {
-		if ended, _ := r.end(); ended.IsZero() {
-			on[r.worker]++
-		}
-	}
-	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, on, "a flow's tasks are on different workers")
+	// Shares are even before a flow's tasks are spread, which takes an exchange at times.
+	f.waitShares(20*time.Second, []flows.Flow{three}, map[string]int{"a": 1, "b": 1, "c": 1})
+	f.waitShares(20*time.Second, all, map[string]int{"a": 2, "b": 2, "c": 2})
 	runs := 0
 	for _, flow := range all {
 		runs += f.requireOneAtATime(flow)

@@ -96,9 +96,9 @@ func (p *Pool) Get(n int) *Buffer {
 	return b
 }
 
-// larger is how many classes above its own a buffer may come from: of up to four times the size. New memory costs more than
-// what is wasted.
-const larger = 8
+// larger is how many classes, from its own on, a buffer may come from: those of less than twice the size. New memory costs
+// more than what is wasted.
+const larger = 4
 
 // take returns an idle buffer of a class or of one not much above, or nil when a new one has to be made, for which it makes
 // room.
