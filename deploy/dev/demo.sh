@@ -6,11 +6,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/mirrorflow-demo.XXXXXX")
 chmod 755 "$work"
 
-names=() pids=()
+# shellcheck source=children.sh
+source deploy/dev/children.sh
+
 stop() {
   local status=$?
-  trap - EXIT INT TERM
-  if [[ $status -ne 0 && $status -ne 130 && $status -ne 143 ]]; then
+  trap - EXIT
+  if [[ $status -ne 0 && $status -ne 129 && $status -ne 130 && $status -ne 143 ]]; then
     local log
     for log in "$work"/*.log; do
       printf '\n---- last lines of %s ----\n' "$(basename "$log")" >&2
@@ -21,30 +23,21 @@ stop() {
       "$API" "$SOURCE" "$TARGET" "http://127.0.0.1:$worker_port" "$MIRRORFLOW_DATABASE_URL" "$work" "${pids[*]}" "$work"
     exit 0
   fi
-  # In reverse order: the worker gives its leases back while Postgres is still there.
-  local i
-  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
-    kill "${pids[i]}" 2>/dev/null || true
-    wait "${pids[i]}" 2>/dev/null || true
-  done
+  stop_all
   rm -rf "$work"
   exit "$status"
 }
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+trap 'exit 129' HUP
 
-# start NAME COMMAND...: in the background, output to a log. With KEEP=1 it outlives this script and the terminal.
-start() {
+# logged NAME COMMAND...: in the background, output to a log.
+logged() {
   local name=$1
   shift
-  if [[ ${KEEP:-} == 1 ]]; then
-    setsid nohup "$@" >"$work/$name.log" 2>&1 &
-  else
-    "$@" >"$work/$name.log" 2>&1 &
-  fi
-  names+=("$name")
-  pids+=($!)
+  # With KEEP=1 it outlives this script and its terminal: it has a session of its own, and no output to the terminal.
+  start "$name" "$@" >"$work/$name.log" 2>&1
 }
 
 # ready NAME SECONDS COMMAND...: waits until the command succeeds; fails at once when a process has ended.
@@ -52,9 +45,10 @@ ready() {
   local name=$1 limit=$2 begin=$SECONDS i
   shift 2
   until "$@" >/dev/null 2>&1; do
-    for i in "${!pids[@]}"; do
-      kill -0 "${pids[i]}" 2>/dev/null || { echo "${names[i]} ended" >&2; exit 1; }
-    done
+    if i=$(ended); then
+      echo "$i has ended" >&2
+      exit 1
+    fi
     ((SECONDS - begin < limit)) || { echo "$name: not ready within $limit s" >&2; exit 1; }
     [[ -t 1 ]] && printf '\r   waiting for %s (%d s)   ' "$name" $((SECONDS - begin))
     sleep 0.2
@@ -67,9 +61,9 @@ read -r -d '' pg_port src_port tgt_port api_port worker_port < <(bin/mirrorflow-
 export SOURCE=127.0.0.1:$src_port TARGET=127.0.0.1:$tgt_port API=http://127.0.0.1:$api_port DEV=$PWD/bin/mirrorflow-dev
 
 echo "== Starting Postgres, Kafka 3.9 (source, $SOURCE), Kafka 4.3 (target, $TARGET), the API ($API) and a worker"
-start postgres bin/mirrorflow-dev postgres --dir "$work/postgres" --port "$pg_port"
-start source bin/mirrorflow-dev kafka --version 3.9 --dir "$work/source" --port "$src_port"
-start target bin/mirrorflow-dev kafka --version 4.3 --dir "$work/target" --port "$tgt_port"
+logged postgres bin/mirrorflow-dev postgres --dir "$work/postgres" --port "$pg_port"
+logged source bin/mirrorflow-dev kafka --version 3.9 --dir "$work/source" --port "$src_port"
+logged target bin/mirrorflow-dev kafka --version 4.3 --dir "$work/target" --port "$tgt_port"
 
 mkdir "$work/keys"
 bin/mirrorctl keys new --public "$work/keys/public" --private "$work/keys/private"
@@ -78,8 +72,8 @@ export MIRRORFLOW_AUTH=none MIRRORFLOW_LISTEN=127.0.0.1:$api_port MIRRORFLOW_WOR
 export MIRRORFLOW_SECRET_PUBLIC_KEYS_FILE=$work/keys/public MIRRORFLOW_SECRET_PRIVATE_KEYS_FILE=$work/keys/private
 
 ready "Postgres" 60 bin/mirrorctl migrate
-start api bin/mirrorflow-api
-start worker bin/mirrorflow-worker
+logged api bin/mirrorflow-api
+logged worker bin/mirrorflow-worker
 ready "the API" 30 curl -fsS "$API/readyz"
 ready "the worker" 30 curl -fsS "http://127.0.0.1:$worker_port/readyz"
 ready "Kafka 3.9" 60 "$DEV" topics --bootstrap "$SOURCE"

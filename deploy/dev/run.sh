@@ -1,31 +1,28 @@
 #!/usr/bin/env bash
 # Postgres (private, kept in .mirrorflow/), the API without authentication on loopback, and one worker, in the foreground.
+# Ctrl-C ends the worker, the API and Postgres, in this order. Called by `make run`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=children.sh
+source deploy/dev/children.sh
 data=${MIRRORFLOW_DATA:-$PWD/.mirrorflow}
 mkdir -p "$data"
 data=$(cd "$data" && pwd)
 
-pids=()
 stop() {
-  trap - EXIT INT TERM
-  # In reverse order: the worker gives its leases back while Postgres is still there.
-  local i
-  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
-    kill "${pids[i]}" 2>/dev/null || true
-    wait "${pids[i]}" 2>/dev/null || true
-  done
+  trap - EXIT
+  stop_all
 }
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+trap 'exit 129' HUP
 
 exec 8>"$data/run.lock"
 flock -n 8 || { echo "make run already runs with the data in $data (MIRRORFLOW_DATA names another folder)" >&2; exit 1; }
 read -r free_port _ < <(bin/mirrorflow-dev free-port 1)
 port=${MIRRORFLOW_POSTGRES_PORT:-$free_port}
-bin/mirrorflow-dev postgres --dir "$data/postgres" --port "$port" >"$data/postgres.log" 2>&1 &
-pids+=($!)
+start Postgres bin/mirrorflow-dev postgres --dir "$data/postgres" --port "$port" >"$data/postgres.log" 2>&1
 export MIRRORFLOW_DATABASE_URL="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
 
 if [[ ! -f $data/keys/public ]]; then
@@ -41,22 +38,27 @@ for ((i = 0; ; i++)); do
   ((i < 100)) || { cat "$data/migrate.log" >&2; exit 1; }
   sleep 0.2
 done
-bin/mirrorflow-api &
-pids+=($!)
-bin/mirrorflow-worker &
-pids+=($!)
-for ((i = 0; ; i++)); do
-  curl -fsS "http://$MIRRORFLOW_LISTEN/readyz" >/dev/null 2>&1 && break
-  for p in "${pids[@]}"; do
-    kill -0 "$p" 2>/dev/null || {
-      echo "the API or the worker did not start; is $MIRRORFLOW_LISTEN (MIRRORFLOW_LISTEN) or $MIRRORFLOW_WORKER_LISTEN (MIRRORFLOW_WORKER_LISTEN) in use?" >&2
+
+# await NAME ADDRESS VARIABLE: until the process started last listens at the address and is ready.
+await() {
+  local i name
+  for ((i = 0; ; i++)); do
+    if name=$(ended); then
+      echo "$name has ended; is $2 ($3) in use?" >&2
       exit 1
-    }
+    fi
+    listens "${pids[-1]}" "$2" && curl -fsS -m 5 "http://$2/readyz" >/dev/null 2>&1 && break
+    ((i < 150)) || { echo "$1 is not ready at $2" >&2; exit 1; }
+    sleep 0.2
   done
-  ((i < 150)) || { echo "the API is not ready at $MIRRORFLOW_LISTEN" >&2; exit 1; }
-  sleep 0.2
-done
-echo "mirrorflow listens on http://$MIRRORFLOW_LISTEN (data in $data; stop with Ctrl-C)"
+}
+start "the API" bin/mirrorflow-api
+await "the API" "$MIRRORFLOW_LISTEN" MIRRORFLOW_LISTEN
+start "the worker" bin/mirrorflow-worker
+await "the worker" "$MIRRORFLOW_WORKER_LISTEN" MIRRORFLOW_WORKER_LISTEN
+echo "mirrorflow listens on http://$MIRRORFLOW_LISTEN (metrics of the worker: http://$MIRRORFLOW_WORKER_LISTEN/metrics; data in $data; stop with Ctrl-C)"
 echo "for mirrorctl: export MIRRORFLOW_DATABASE_URL='$MIRRORFLOW_DATABASE_URL'"
 # Whichever ends first ends the whole.
-wait -n "${pids[@]}"
+wait -n "${pids[@]}" || true
+echo "$(ended || echo "a process") has ended" >&2
+exit 1
