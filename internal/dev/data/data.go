@@ -21,7 +21,7 @@ import (
 type Produce struct {
 	Bootstrap  string `required:"" help:"Bootstrap server."`
 	Topic      string `required:"" help:"Topic, created when missing."`
-	Partitions int32  `default:"1" help:"Partitions of a topic that is created."`
+	Partitions int32  `help:"How many partitions to write to, and to create the topic with (default: all that the topic has; 1 for a new one)."`
 	Records    int    `default:"1000" help:"Records to produce."`
 }
 
@@ -32,15 +32,15 @@ func (c *Produce) Run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	_, err = kadm.NewClient(cl).CreateTopic(ctx, c.Partitions, -1, nil, c.Topic)
-	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("create topic %s: %w", c.Topic, err)
+	partitions, err := c.ensureTopic(ctx, kadm.NewClient(cl))
+	if err != nil {
+		return err
 	}
 	var first error
 	start := time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond)
 	for i := range c.Records {
 		r := &kgo.Record{
-			Topic: c.Topic, Partition: int32(i) % c.Partitions,
+			Topic: c.Topic, Partition: int32(i) % partitions,
 			Key:       fmt.Appendf(nil, "item-%d", i%997),
 			Value:     fmt.Appendf(nil, `{"item":%d,"quantity":%d,"warehouse":"GRA-%d"}`, i, i*7%100, i%5),
 			Timestamp: start.Add(time.Duration(i) * time.Millisecond),
@@ -66,6 +66,37 @@ func (c *Produce) Run(ctx context.Context) error {
 	}
 	fmt.Printf("   produced %d records to %s\n", c.Records, c.Topic)
 	return nil
+}
+
+// ensureTopic creates the topic when it is missing and returns how many of its partitions, from the first on, are to be
+// written to.
+func (c *Produce) ensureTopic(ctx context.Context, adm *kadm.Client) (int32, error) {
+	if c.Partitions < 0 {
+		return 0, fmt.Errorf("--partitions is %d", c.Partitions)
+	}
+	created := max(1, c.Partitions)
+	_, err := adm.CreateTopic(ctx, created, -1, nil, c.Topic)
+	if err == nil {
+		return created, nil
+	}
+	if !errors.Is(err, kerr.TopicAlreadyExists) {
+		return 0, fmt.Errorf("create topic %s: %w", c.Topic, err)
+	}
+	topics, err := adm.ListTopics(ctx, c.Topic)
+	if err == nil {
+		err = topics.Error()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list partitions of %s: %w", c.Topic, err)
+	}
+	has := int32(len(topics[c.Topic].Partitions))
+	switch {
+	case c.Partitions == 0:
+		return has, nil
+	case c.Partitions > has:
+		return 0, fmt.Errorf("topic %s has %d partitions, not %d", c.Topic, has, c.Partitions)
+	}
+	return c.Partitions, nil
 }
 
 // Commit stores offsets for a group without members.
