@@ -34,6 +34,22 @@ type recordFault struct {
 // inHand is how long a broker may still work on a request of a connection that has ended, much more than was ever seen.
 const inHand = 300 * time.Millisecond
 
+// before are the codes that a broker gives only before it appends. All others say nothing: a leader that has appended and is
+// deposed while it waits for replicas answers NOT_LEADER_OR_FOLLOWER, and the next one has the batch.
+var before = func() map[int16]bool {
+	codes := map[int16]bool{}
+	for _, e := range []*kerr.Error{
+		kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage,
+		kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat, kerr.PolicyViolation, kerr.InvalidTopicException,
+		kerr.InvalidRequiredAcks, kerr.UnsupportedVersion, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed, kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch,
+		kerr.InvalidProducerIDMapping, kerr.ProducerFenced, kerr.InvalidTxnState, kerr.UnknownTopicID, kerr.InconsistentTopicID,
+	} {
+		codes[e.Code] = true
+	}
+	return codes
+}()
+
 var errNoProduceAnswer = errors.New("mirror: the answer to a produce request has another form than expected")
 
 // produced takes the answer for one batch; the lock is held.
@@ -59,8 +75,7 @@ func (p *mirror) produced(s produceSend, w written, err error) {
 		b.stage, b.base = acked, w.base
 		t.appendTime = w.appendTime
 		p.flush(t)
-	case errors.Is(code, kerr.RequestTimedOut), errors.Is(code, kerr.NotEnoughReplicasAfterAppend), errors.Is(code, kerr.UnknownServerError),
-		errors.Is(code, kerr.NetworkException):
+	case !before[w.code]:
 		b.stage, b.cause = unknown, code
 		if errors.Is(code, kerr.RequestTimedOut) || errors.Is(code, kerr.NotEnoughReplicasAfterAppend) {
 			// Each of those behind it may take as long. Their connection is not the partition's alone, so that they are waited for.

@@ -30,6 +30,7 @@ type far struct {
 	raw            *kgo.Client // for requests that nobody meddles with
 
 	mu       sync.Mutex
+	leader   int32    // of partition 0
 	last     identity // the entry: seq is of the last record
 	known    bool
 	requests int // for partition 0
@@ -105,7 +106,9 @@ func (f *far) produce(req *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
 			return resp, err, true
 		}
 	}
-	f.note(req)
+	if f.target.CurrentNode() == f.leader {
+		f.note(req)
+	}
 	return nil, nil, false
 }
 
@@ -214,7 +217,7 @@ const failing = 12
 
 func TestARefusalInAPipelineHasItSentAgainInOrder(t *testing.T) {
 	t.Parallel()
-	for _, code := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.InvalidRecord, kerr.MessageTooLarge, kerr.CorruptMessage} {
+	for _, code := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.InvalidRecord, kerr.MessageTooLarge, kerr.CorruptMessage} {
 		t.Run(code.Message, func(t *testing.T) {
 			t.Parallel()
 			var before int
@@ -248,6 +251,17 @@ func TestWhatOfAPipelineMayBeOnTheTargetIsLookedForBeforeItIsSentAgain(t *testin
 		"it is taken, and the replicas are late": func(f *far, req *kmsg.ProduceRequest) (kmsg.Response, error) {
 			f.append(req)
 			return coded(req, kerr.RequestTimedOut, -1), nil
+		},
+		"it is taken, and the leader deposed before it could say so": func(f *far, req *kmsg.ProduceRequest) (kmsg.Response, error) {
+			f.append(req)
+			return coded(req, kerr.NotLeaderForPartition, -1), nil
+		},
+		"it is not taken, and another leads": func(_ *far, req *kmsg.ProduceRequest) (kmsg.Response, error) {
+			return coded(req, kerr.NotLeaderForPartition, -1), nil
+		},
+		"it is taken, and then the disk failed": func(f *far, req *kmsg.ProduceRequest) (kmsg.Response, error) {
+			f.append(req)
+			return coded(req, kerr.KafkaStorageError, -1), nil
 		},
 		"it is not taken, and the answer says that nothing is known": func(_ *far, req *kmsg.ProduceRequest) (kmsg.Response, error) {
 			return coded(req, kerr.UnknownServerError, -1), nil
@@ -362,7 +376,7 @@ func TestAnAcknowledgementBehindARefusalIsToldAndTheRefusedFollow(t *testing.T) 
 		switch nth {
 		case failing:
 			f.held(5)
-			return coded(req, kerr.NotLeaderForPartition, -1), nil, true
+			return coded(req, kerr.NotEnoughReplicas, -1), nil, true
 		case failing + 1: // the broker has forgotten the producer, and takes what comes
 			return coded(req, nil, 10*(failing-1)), nil, true
 		}
@@ -415,6 +429,9 @@ func TestALeaderNamedInAnAnswerIsFollowedWithoutMetadata(t *testing.T) {
 		f.target.KeepControl()
 		return nil, errors.New("no metadata"), true
 	})
+	f.mu.Lock()
+	f.leader = 1
+	f.mu.Unlock()
 	require.NoError(t, f.target.MoveTopicPartition(remote(topic), 0, 1))
 	f.write(t, 300, 300, time.Now())
 	f.untilAt(first, 600)
