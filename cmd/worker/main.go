@@ -23,7 +23,7 @@ import (
 
 // gcPercent is GOGC where the environment does not say: most of the heap are buffers that are used again, and those that
 // are not should not stay for long.
-const gcPercent = 60
+const gcPercent = 50
 
 // process is the name in logs and in Postgres' list of connections.
 const process = "mirrorflow-worker"

@@ -64,7 +64,7 @@ type Worker struct {
 	DataPath DataPath `env:"DATA_PATH" envDefault:"batches"`
 	// MaxBytesInFlight is how many bytes all tasks of the worker together hold that were read and not acknowledged yet.
 	// 1 MiB to 64 GiB.
-	MaxBytesInFlight int64 `env:"MAX_BYTES_IN_FLIGHT" envDefault:"33554432"`
+	MaxBytesInFlight int64 `env:"MAX_BYTES_IN_FLIGHT" envDefault:"20971520"`
 	// Rack is where the worker runs, as brokers' broker.rack; "": leaders are read.
 	Rack string `env:"RACK"`
 }

@@ -16,7 +16,7 @@ type Config struct {
 	// Linger is how long the connections to a cluster stay when the last task has left it, so that a task which starts
 	// again finds them; default 30 s, negative: not at all. Clusters without a key never stay.
 	Linger time.Duration
-	// MaxBytesInFlight is the budget of bytes read from all clusters and not given back, in buffers; default 32 MiB.
+	// MaxBytesInFlight is the budget of bytes read from all clusters and not given back, in buffers; default 20 MiB.
 	MaxBytesInFlight int64
 	// FetchBytes is the most asked of a broker at a time; default 4 MiB.
 	FetchBytes int32
@@ -39,7 +39,7 @@ func (c *Config) setDefaults() {
 		c.Linger = 30 * time.Second
 	}
 	if c.MaxBytesInFlight <= 0 {
-		c.MaxBytesInFlight = 32 << 20
+		c.MaxBytesInFlight = 20 << 20
 	}
 	if c.FetchBytes <= 0 {
 		c.FetchBytes = 4 << 20
