@@ -6,10 +6,15 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
-// complete answers the wants of a partition that ask from an offset; the lock is held.
-func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *wire.FetchedPartition, buffer *wire.Buffer) {
+// complete answers the wants of a partition that ask from an offset; the lock is held. asker is who had it asked for.
+func (f *fetcher) complete(d *delivery, asker *Reader, s *slot, offset int64, id [16]byte, p *wire.FetchedPartition, buffer *wire.Buffer) {
 	kept := p.ErrorCode == 0 && len(p.Records) == 0
 	first := true
+	defer func() {
+		if first && len(p.Records) > 0 && asker != nil && !asker.closed {
+			d.answer(asker).Unclaimed += len(p.Records)
+		}
+	}()
 	for _, w := range slices.Clone(s.wants) {
 		if w.Offset != offset || w.TopicID != id || w.redirect(f.broker, p, f.s.links.known) {
 			continue
@@ -30,6 +35,11 @@ func (f *fetcher) complete(d *delivery, s *slot, offset int64, id [16]byte, p *w
 type delivery struct{ of map[*Reader]*Answer }
 
 func (d *delivery) add(r *Reader, p Part) {
+	a := d.answer(r)
+	a.Parts = append(a.Parts, p)
+}
+
+func (d *delivery) answer(r *Reader) *Answer {
 	a := d.of[r]
 	if a == nil {
 		a = &Answer{}
@@ -38,7 +48,7 @@ func (d *delivery) add(r *Reader, p Part) {
 		}
 		d.of[r] = a
 	}
-	a.Parts = append(a.Parts, p)
+	return a
 }
 
 // deliver hands the answers over; no lock is held.

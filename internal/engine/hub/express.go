@@ -47,9 +47,23 @@ func (f *fetcher) express(ctx context.Context) {
 			return false
 		}
 		byID = f.expressRequest(batch)
+		for _, w := range batch {
+			w.express = true
+		}
 		f.second.MaxWait = expressWait
 		return true
 	})
+	defer f.swept()
+	f.s.fetching.Lock()
+	for _, w := range batch {
+		if w.express = false; !w.gone() {
+			f.touch(w.slot)
+			if !f.polling {
+				signal(f.wake)
+			}
+		}
+	}
+	f.s.fetching.Unlock()
 	if !sent {
 		return
 	}
@@ -75,7 +89,7 @@ func (f *fetcher) express(ctx context.Context) {
 			name = byID[p.TopicID]
 		}
 		if w := asked[TP{name, p.Partition}]; w != nil {
-			f.complete(&d, w.slot, w.Offset, w.TopicID, p, got.resp.Buffer)
+			f.complete(&d, w.reader, w.slot, w.Offset, w.TopicID, p, got.resp.Buffer)
 		}
 	}
 	f.s.fetching.Unlock()

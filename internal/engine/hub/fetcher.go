@@ -43,10 +43,11 @@ type fetcher struct {
 	ids      map[string]topicUse
 	touched  []*slot
 	pending  []*want
-	polling  bool   // a poll is out
-	rackless bool   // the last poll begun named no rack
-	parked   bool   // the session has nothing to ask for
-	poll     uint64 // number of the last one begun
+	leaving  []*want // some that go when what is under way was answered
+	polling  bool    // a poll is out
+	rackless bool    // the last poll begun named no rack
+	parked   bool    // the session has nothing to ask for
+	poll     uint64  // number of the last one begun
 	session  wire.Session
 	expiry   time.Time // when followers are looked at again
 	open     bool      // the broker has a session

@@ -68,6 +68,7 @@ func (f *fetcher) doPoll(ctx context.Context) bool {
 	f.s.fetching.Lock()
 	was := f.polling
 	f.polling = false
+	defer f.swept()
 	if got.err != nil {
 		if was {
 			f.session.Failed()
@@ -93,7 +94,7 @@ func (f *fetcher) doPoll(ctx context.Context) bool {
 		p := &got.resp.Partitions[i]
 		if name, ok := f.session.Topic(p); ok {
 			if s := f.slots[TP{name, p.Partition}]; s != nil && s.in && s.since <= f.poll {
-				f.complete(&d, s, s.asked, s.id, p, got.resp.Buffer)
+				f.complete(&d, s.asker, s, s.asked, s.id, p, got.resp.Buffer)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func TestBytesOfOtherFlowsAreCopiedOutsideTheLock(t *testing.T) {
 	before := h.Pool().InUse()
 	resp := &wire.FetchResponse{Buffer: buffer, Partitions: []wire.FetchedPartition{{PreferredReplica: -1, Records: buffer.Bytes()[5:20]}}}
 	var d delivery
-	f.complete(&d, f.slots[tp], 0, [16]byte{}, &resp.Partitions[0], buffer)
+	f.complete(&d, nil, f.slots[tp], 0, [16]byte{}, &resp.Partitions[0], buffer)
 	locked := h.Pool().InUse()
 	cluster.fetching.Unlock()
 	d.deliver(f, resp)

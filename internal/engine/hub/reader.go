@@ -26,6 +26,8 @@ type Want struct {
 	MaxBytes int32
 	// Tag comes back with the answer.
 	Tag uint64
+	// More: the partition is known to hold more, so that the answer has records and comes at once.
+	More bool
 }
 
 // Owner takes what a Reader's wants bring. It is called without locks, from several goroutines at a time, and may set new
@@ -44,7 +46,10 @@ type Answer struct {
 	// Broker is who answered.
 	Broker int32
 	Parts  []Part
-	from   *exchange
+	// Unclaimed counts the bytes of record batches that came for wants which had been dropped or replaced meanwhile. There
+	// may be no Parts beside it.
+	Unclaimed int
+	from      *exchange
 }
 
 // Part is the answer to one want.
@@ -101,6 +106,8 @@ type want struct {
 	// pending: in the fetcher's list of those that the poll does not cover. onLeader: the leader itself is to answer, so the
 	// request must not name a rack.
 	pending, onLeader bool
+	// express: a request on the second connection asks for it. leaving: it goes when what is under way was answered.
+	express, leaving bool
 }
 
 // Reader makes a Reader; committed: read_committed. Its wants go with the membership: call Close before Leave.
@@ -122,7 +129,7 @@ func (r *Reader) Set(leader int32, w Want) {
 	broker := r.brokerFor(leader, w.TP, time.Now())
 	if old != nil {
 		if old.slot.fetcher.broker == broker && old.Offset == w.Offset && old.TopicID == w.TopicID && old.MaxBytes == w.MaxBytes {
-			old.Tag, old.leader = w.Tag, leader
+			old.Tag, old.More, old.leader, old.leaving = w.Tag, w.More, leader, false
 			return
 		}
 		old.slot.fetcher.remove(old)
@@ -133,7 +140,23 @@ func (r *Reader) Set(leader int32, w Want) {
 	r.s.fetcher(broker, r.committed).add(n)
 }
 
-// Drop takes a want back. An answer that is on its way to the owner already still comes.
+// Withdraw takes a want back, but for an answer under way: what the broker was asked for will be read in any case, so it
+// still comes to the owner, and the want ends with it, or when there was nothing to read. A Set before makes it stay.
+func (r *Reader) Withdraw(tp TP) {
+	r.s.fetching.Lock()
+	defer r.s.fetching.Unlock()
+	switch w := r.wants[tp]; {
+	case w == nil:
+	case w.slot.fetcher.underWay(w):
+		w.leaving = true
+		w.slot.fetcher.leaving = append(w.slot.fetcher.leaving, w)
+	default:
+		r.drop(tp)
+	}
+}
+
+// Drop takes a want back. An answer that is on its way to the owner already still comes; one under way from the broker is
+// thrown away, and told as Answer.Unclaimed.
 func (r *Reader) Drop(tp TP) {
 	r.s.fetching.Lock()
 	defer r.s.fetching.Unlock()
@@ -219,6 +242,10 @@ func (w *want) redirect(broker int32, p *wire.FetchedPartition, known func(int32
 // place puts a want where it belongs now; the lock is held.
 func (r *Reader) place(w *want, now time.Time) {
 	w.slot.fetcher.remove(w)
+	if w.leaving {
+		delete(r.wants, w.TP)
+		return
+	}
 	n := &want{Want: w.Want, reader: r, leader: w.leader, onLeader: r.refused(w.TP, now)}
 	r.wants[w.TP] = n
 	r.s.fetcher(r.brokerFor(w.leader, w.TP, now), r.committed).add(n)

@@ -21,13 +21,38 @@ type slot struct {
 	id      [16]byte
 	bytes   int32
 	since   uint64
-	touched bool // in the fetcher's list
+	touched bool    // in the fetcher's list
+	asker   *Reader // whose want is asked for
 }
 
 // covers tells whether the poll under way will answer a want.
 func (f *fetcher) covers(w *want) bool {
 	s := w.slot
 	return f.polling && s.in && s.since <= f.poll && s.asked == w.Offset && s.id == w.TopicID && (f.rackless || !w.onLeader)
+}
+
+// underWay tells whether a request that is out asks for what is wanted; the lock is held.
+func (f *fetcher) underWay(w *want) bool { return w.express || f.covers(w) }
+
+// sweep ends the wants that stayed only for an answer under way, once there is none any more; the lock is held.
+func (f *fetcher) sweep() {
+	f.leaving = slices.DeleteFunc(f.leaving, func(w *want) bool {
+		if !w.leaving || w.gone() {
+			return true
+		}
+		if f.underWay(w) {
+			return false
+		}
+		w.reader.drop(w.TP)
+		return true
+	})
+}
+
+// swept is sweep without the lock.
+func (f *fetcher) swept() {
+	f.s.fetching.Lock()
+	defer f.s.fetching.Unlock()
+	f.sweep()
 }
 
 // add takes a want; the lock is held.
@@ -101,6 +126,9 @@ func (f *fetcher) update() {
 	for _, s := range f.touched {
 		s.touched = false
 		w := s.choose(f.ids)
+		if w != nil && w.express && w.More {
+			w = nil // it is answered at once; asked for by the poll too, the same would be read twice
+		}
 		if w == nil {
 			if s.in {
 				f.session.Remove(s.tp.Topic, s.tp.Partition)
@@ -114,7 +142,7 @@ func (f *fetcher) update() {
 			if s.in {
 				f.leaveTopic(s)
 			}
-			s.in, s.asked, s.id, s.bytes, s.since = true, w.Offset, w.TopicID, w.MaxBytes, next
+			s.in, s.asked, s.id, s.bytes, s.since, s.asker = true, w.Offset, w.TopicID, w.MaxBytes, next, w.reader
 			f.joinTopic(s)
 			f.session.Set(s.tp.Topic, w.TopicID, wire.FetchPartition{
 				Partition: s.tp.Partition, LeaderEpoch: -1, Offset: w.Offset, MaxBytes: w.MaxBytes,

@@ -323,7 +323,8 @@ func (p *mirror) acknowledge(t *part, b *sending) {
 	t.slow = max(0, t.slow-1)
 	t.position = b.next
 	next := b.next
-	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.unit.newest(), time.Now())
+	p.acked = time.Now()
+	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.unit.newest(), p.acked)
 	p.tell(t, func(o Observer, tp TP) {
 		o.Mirrored(tp, spans)
 		o.Passed(tp, next)

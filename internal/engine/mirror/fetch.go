@@ -67,6 +67,7 @@ func (p *mirror) seen(w fetchWant, ends Ends) {
 	defer p.mu.Unlock()
 	if w.current() {
 		p.note(w.part, ends)
+		p.reconsider(w.part)
 		w.part.fetchFailures = 0
 		p.worked(w.part, true)
 	}
@@ -87,6 +88,7 @@ func (p *mirror) fetched(w fetchWant, ends Ends, h *unpacked, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.done()
+	t.largest = max(int32(h.largest), t.largest/8*7)
 	if !w.current() {
 		h.drop()
 		p.reconsider(t)

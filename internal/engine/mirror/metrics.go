@@ -20,6 +20,8 @@ type metrics struct {
 	failures  *prometheus.CounterVec
 	stops     *prometheus.CounterVec
 	batches   *prometheus.CounterVec
+	read      prometheus.Counter
+	discarded prometheus.Counter
 	collected []prometheus.Collector
 }
 
@@ -50,10 +52,16 @@ func newMetrics(cfg Config) (*metrics, error) {
 	m.batches = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "mirrorflow_batches_total", Help: "Fetched batches by what became of them and why.", ConstLabels: constant,
 	}, []string{"verdict", "reason"})
+	m.read = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mirrorflow_fetched_bytes_total", Help: "Bytes of record batches that the source sent, as they travel, compressed or not.", ConstLabels: constant,
+	})
+	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mirrorflow_discarded_bytes_total", Help: "Of the fetched bytes, those thrown away, to be fetched again: batches cut off at an answer's end, and answers that nobody waited for any more.", ConstLabels: constant,
+	})
 	if m.registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops, m.batches} {
+	for _, c := range []prometheus.Collector{m.records, m.bytes, m.latency, m.flying, m.failures, m.stops, m.batches, m.read, m.discarded} {
 		if err := m.registry.Register(c); err != nil {
 			m.close()
 			return nil, fmt.Errorf("register metrics of flow %s, task %d: %w", cfg.Flow, cfg.Task, err)
@@ -74,6 +82,12 @@ func (m *metrics) close() {
 func (m *metrics) inFlight(n int64) { m.flying.Set(float64(n)) }
 
 func (m *metrics) batch(verdict, reason string) { m.batches.WithLabelValues(verdict, reason).Inc() }
+
+// fetched counts what the source sent, of which lost bytes are of no use.
+func (m *metrics) fetched(n, lost int) {
+	m.read.Add(float64(n))
+	m.discarded.Add(float64(lost))
+}
 
 func (m *metrics) stop(r Reason) { m.stops.WithLabelValues(r.String()).Inc() }
 

@@ -53,11 +53,16 @@ type mirror struct {
 	order   []*part // of parts
 	lives   uint64  // of partitions
 	changed []*part // what is wanted of them is to be looked at
-	// suspended: enough is held, so that nothing is wanted. indebted: the same, since the rate was passed.
+	// suspended: enough is held, so that nothing is wanted. indebted: nothing more is, since the rate was passed.
 	suspended, indebted bool
 	owing               bool // a timer tells when the rate's debt is over, or how much of it is left
 	rate                bucket
-	ids                 identity // for partitions that have none of their own yet
+	ahead               int64     // bytes that the wants left with the hub will bring, of partitions known to have more, while there is a rate
+	queued              bool      // a partition was not wanted since others are
+	turn                int       // in order: who is asked for next
+	acked, full         time.Time // when the target last acknowledged anything; when the path was suspended
+	watching            bool      // a timer tells when to look at these two
+	ids                 identity  // for partitions that have none of their own yet
 	// used is the identity last used for each target partition, unassigned ones too: numbering under it must not begin
 	// again, since the target would take new records for old ones and drop them.
 	used   map[TP]identity

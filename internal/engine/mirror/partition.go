@@ -37,6 +37,7 @@ type part struct {
 	fetchSeq       uint64
 	inHand         uint64 // fetchSeq of the answer that is being gone through; until that is done nothing more is wanted
 	asked          asked  // what is left with the hub
+	largest        int32  // bytes of the largest of the last batches read, as they came; 0: none yet
 	changed        bool   // in the list of those to look at
 	fetchFailures  int
 	fetchNotBefore time.Time
@@ -88,7 +89,7 @@ func (p *mirror) reset(t *part, a Assignment) {
 	p.unlist(t)
 	p.dropQueue(t)
 	*t = part{
-		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, changed: t.changed, pipeline: t.pipeline,
+		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, largest: t.largest, changed: t.changed, pipeline: t.pipeline,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
 		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, odd: t.odd, queue: t.queue, counted: t.counted,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},
@@ -113,6 +114,7 @@ func (p *mirror) start(t *part) {
 
 // dropQueue forgets what was read and not sent; it will be read again.
 func (p *mirror) dropQueue(t *part) {
+	p.metrics.discarded.Add(float64(t.queue.bytes()))
 	t.queue.drop()
 	p.account(t)
 	t.fetchOffset = t.position

@@ -281,6 +281,7 @@ func (p *mirror) rewind(t *part, from int) {
 				"The records of partition %d of topic %s on the source from offset %d to %d are on the target behind others that it refuses, and follow those once more: it had lost what it knew of the producer.",
 				t.asg.Source.Partition, t.asg.Source.Topic, b.unit.base, b.unit.next-1))
 		}
+		p.metrics.discarded.Add(float64(t.under[i].unit.bytes()))
 		t.under[i].unit.drop()
 		t.under[i] = nil
 	}

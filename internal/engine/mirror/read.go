@@ -18,6 +18,10 @@ const (
 	fewPartitionsBytes = 4 << 20
 	// yieldFor is how long a partition that gave back what it held is not read.
 	yieldFor = 2 * time.Second
+	// manyBatches of usual size are asked for at least, so that little is cut off.
+	manyBatches = 32
+	// movingFor is for how long a path that the target takes nothing of may hold more than its share.
+	movingFor = time.Second
 	// inlineBytes is what is unpacked while others wait for their answers.
 	inlineBytes = 128 << 10
 )
@@ -34,6 +38,7 @@ type asked struct {
 	seq    uint64
 	id     [16]byte
 	bytes  int32
+	cost   int64 // what it is expected to bring, if the partition has a share in the rate
 }
 
 // reconsider has what is wanted of a partition looked at; the lock is held.
@@ -49,24 +54,65 @@ func (p *mirror) reconsider(t *part) {
 func (p *mirror) aim(t *part, now time.Time) {
 	next := asked{}
 	if p.wanted(t, now) {
-		next = asked{true, t.src.leader, t.fetchOffset, t.fetchSeq, t.src.id, p.answerBytes()}
+		next = p.ask(t)
 	}
 	switch {
 	case next == t.asked:
 		return
 	case next.on:
-		p.reader.Set(next.leader, hub.Want{TP: hub.TP(t.asg.Source), TopicID: next.id, Offset: next.offset, MaxBytes: next.bytes, Tag: next.seq})
+		p.reader.Set(next.leader, hub.Want{
+			TP: hub.TP(t.asg.Source), TopicID: next.id, Offset: next.offset, MaxBytes: next.bytes, Tag: next.seq,
+			More: t.behind(p.cfg.ReadUncommitted),
+		})
+	case p.suspended:
+		p.reader.Withdraw(hub.TP(t.asg.Source))
 	default:
 		p.reader.Drop(hub.TP(t.asg.Source))
 	}
-	t.asked = next
+	p.noteAsked(t, next)
+}
+
+// noteAsked notes what is left with the hub; the lock is held.
+func (p *mirror) noteAsked(t *part, a asked) {
+	p.ahead += a.cost - t.asked.cost
+	t.asked = a
+}
+
+// ask is what to leave with the hub, if anything may be; the lock is held.
+func (p *mirror) ask(t *part) asked {
+	a := asked{on: true, leader: t.src.leader, offset: t.fetchOffset, seq: t.fetchSeq, id: t.src.id}
+	if old := t.asked; old.on && old.leader == a.leader && old.offset == a.offset && old.seq == a.seq && old.id == a.id {
+		return old // whatever would be asked for by now
+	}
+	a.bytes = p.answerBytes(t)
+	if p.rate.rate <= 0 {
+		return a
+	}
+	if p.indebted {
+		return asked{}
+	}
+	if !t.behind(p.cfg.ReadUncommitted) {
+		a.bytes = min(a.bytes, leastAnswer) // and only once: then more is known
+		return a
+	}
+	a.cost = int64(max(a.bytes, t.largest))
+	if others := p.ahead - t.asked.cost; others > 0 && others+a.cost > p.rate.rate/2 {
+		p.queued = true
+		return asked{}
+	}
+	return a
+}
+
+// behind tells whether the source is known to hold more of a partition; the lock is held.
+func (t *part) behind(uncommitted bool) bool {
+	return t.fetchOffset < pick(uncommitted, t.ends.HighWatermark, t.ends.LastStable)
 }
 
 // wanted tells whether a partition is to be read. One whose target is unknown or behind is not, so that it cannot fill the
 // budget of the others.
 func (p *mirror) wanted(t *part, now time.Time) bool {
 	switch {
-	case p.suspended || p.indebted || t.state != running || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 || now.Before(t.fetchNotBefore):
+	case p.suspended || t.state != running || t.fetchStop != nil || t.src.leader < 0 || t.tgt.leader < 0 || now.Before(t.fetchNotBefore):
 		return false
 	case t.inHand == t.fetchSeq || t.stale > 0 || t.failures > 2 && (len(t.under) > 0 || now.Before(t.notBefore)):
 		return false
@@ -78,13 +124,25 @@ func (p *mirror) wanted(t *part, now time.Time) bool {
 	return held == 0 || t.counted == 0 || t.counted < (p.hub.Free()-held)/2
 }
 
-// answerBytes is how much an answer may hold of a partition; the lock is held.
-func (p *mirror) answerBytes() int32 {
+// answerBytes is how much an answer may hold of a partition: whole batches, as far as can be told, since a broker cuts an
+// answer where the bytes end, and what is cut off is read again. The lock is held.
+func (p *mirror) answerBytes(t *part) int32 {
 	most := int32(partitionBytes)
 	if len(p.order) <= fewPartitions {
 		most = fewPartitionsBytes
 	}
-	return p.rate.bound(most)
+	if p.rate.rate > 0 {
+		return p.rate.bound(most, t.largest)
+	}
+	return wholes(max(most, min(fewPartitionsBytes, manyBatches*t.largest)), t.largest)
+}
+
+// wholes is the most that is no more than n and a multiple of one batch, if n is at least that.
+func wholes(n, batch int32) int32 {
+	if batch <= 0 || n < batch {
+		return n
+	}
+	return n / batch * batch
 }
 
 // admit looks whether anything may be wanted at all, and has all partitions looked at when that changes; the lock is held.
@@ -109,6 +167,16 @@ func (p *mirror) admit(now time.Time) {
 			notify(p.wakeFetch)
 		})
 	}
+	if suspended && !p.suspended {
+		p.full = now
+		if !p.watching {
+			p.watching = true
+			time.AfterFunc(movingFor+movingFor/8, func() {
+				p.locked(func() { p.watching = false })
+				notify(p.wakeFetch)
+			})
+		}
+	}
 	if suspended != p.suspended || debt > 0 != p.indebted {
 		p.suspended, p.indebted = suspended, debt > 0
 		p.rescan.Store(true)
@@ -121,19 +189,37 @@ func (p *mirror) aimAtChanged(now time.Time) {
 	p.admit(now)
 	if p.suspended {
 		p.yield(now)
+		p.giveBack(now)
 	}
-	which := p.changed
-	if p.rescan.Swap(false) {
-		which = p.order
-	}
-	for _, t := range which {
-		p.aim(t, now)
+	switch {
+	case p.rescan.Swap(false):
+		p.aimAtAll(now)
+	case p.queued && !p.indebted && p.ahead < p.rate.rate/2:
+		p.aimAtAll(now)
+	default:
+		for _, t := range p.changed {
+			p.aim(t, now)
+		}
 	}
 	for _, t := range p.changed {
 		t.changed = false
 	}
 	clear(p.changed)
 	p.changed = p.changed[:0]
+}
+
+// aimAtAll brings all wants up to date, beginning with whose turn it is; the lock is held.
+func (p *mirror) aimAtAll(now time.Time) {
+	p.queued = false
+	n, first := len(p.order), p.turn
+	for i := range n {
+		t := p.order[(first+i)%n]
+		was := t.asked
+		p.aim(t, now)
+		if t.asked.cost > 0 && t.asked != was {
+			p.turn = (first + i + 1) % n
+		}
+	}
 }
 
 // yield has partitions that cannot be written give back what they hold, since the path holds so much that nothing is read
@@ -157,6 +243,22 @@ func (p *mirror) yield(now time.Time) {
 	}
 	if gave {
 		p.wakeIn(yieldFor)
+	}
+}
+
+// giveBack has a path that the target takes nothing of give back what it holds beyond its share: the answers that were under
+// way when it had enough. What was not sent is read again. The lock is held.
+func (p *mirror) giveBack(now time.Time) {
+	if now.Sub(p.full) < movingFor || now.Sub(p.acked) < movingFor {
+		return
+	}
+	for _, t := range p.order {
+		if p.inFlight.Load() <= p.hub.Free() {
+			return
+		}
+		if t.state == running && !t.queue.empty() && t.stale == 0 {
+			p.dropQueue(t)
+		}
 	}
 }
 
@@ -223,10 +325,12 @@ func (p *mirror) receive(a *hub.Answer) {
 		u = newUnpacker(p)
 	}
 	defer p.unpackers.Put(u)
+	p.lost(a.Unclaimed)
 	for i := range a.Parts {
 		fp := &a.Parts[i].Fetched
 		w, ok := p.wantOf(&a.Parts[i].Want, a.Parts[i].Kept)
 		if !ok {
+			p.lost(len(fp.Records))
 			continue
 		}
 		ends := Ends{LogStart: fp.LogStart, HighWatermark: fp.HighWatermark, LastStable: fp.LastStable}
@@ -235,7 +339,8 @@ func (p *mirror) receive(a *hub.Answer) {
 			p.seen(w, ends)
 		case code == nil:
 			h, err := u.unpack(w, fp, a.Parts[i].Buffer)
-			p.charge(len(fp.Records))
+			p.metrics.fetched(len(fp.Records), len(fp.Records)-h.taken)
+			p.charge(h.taken)
 			p.fetched(w, ends, h, err)
 		default:
 			p.faulted(w, code, a.Broker, fp.Leader)
@@ -243,19 +348,28 @@ func (p *mirror) receive(a *hub.Answer) {
 	}
 }
 
+// lost counts what was read and is of no use. It was read all the same, so the rate is charged with it.
+func (p *mirror) lost(n int) {
+	if n > 0 {
+		p.metrics.fetched(n, n)
+		p.charge(n)
+	}
+}
+
 // wantOf finds what an answer is about; false: nobody waits for it any more.
 func (p *mirror) wantOf(w *hub.Want, kept bool) (fetchWant, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.parts[TP(w.TP)]
+	t, now := p.parts[TP(w.TP)], time.Now()
 	if t == nil || t.state != running || t.fetchSeq != w.Tag || p.life == nil {
 		return fetchWant{}, false
 	}
 	if !kept {
 		// Else the same would be asked for, and copied, once more while this is gone through.
-		t.asked, t.inHand = asked{}, w.Tag
+		p.noteAsked(t, asked{})
+		t.inHand = w.Tag
 	}
 	return fetchWant{
-		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, limits: p.limitsOf(t, time.Now()),
+		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, limits: p.limitsOf(t, now),
 	}, true
 }

@@ -143,7 +143,7 @@ func TestARateIsOwedAndSavedOnlyForAWhile(t *testing.T) {
 	var b bucket
 	b.charge(1<<40, now)
 	require.Zero(t, b.debt(now), "no limit")
-	require.EqualValues(t, 1<<20, b.bound(1<<20))
+	require.EqualValues(t, 1<<20, b.bound(1<<20, 0))
 	b.set(1000, now)
 	require.Zero(t, b.debt(now))
 	b.charge(500, now)
@@ -155,7 +155,10 @@ func TestARateIsOwedAndSavedOnlyForAWhile(t *testing.T) {
 	require.Equal(t, time.Second, b.debt(now))
 	b.set(2000, now)
 	require.Equal(t, 500*time.Millisecond, b.debt(now), "what is owed stays owed")
-	require.EqualValues(t, leastAnswer, b.bound(1<<20))
+	require.EqualValues(t, leastAnswer, b.bound(1<<20, 0), "nothing is known yet")
+	require.EqualValues(t, 1, b.bound(1<<20, 300), "one batch at a time")
+	require.EqualValues(t, 500, b.bound(1<<20, 50), "a quarter of a second")
+	require.EqualValues(t, 960, b.bound(1<<20, 160), "several batches")
 	b.set(0, now)
 	require.Zero(t, b.debt(now))
 }

@@ -39,6 +39,8 @@ const (
 type unpacked struct {
 	units []*unit
 	upTo  int64
+	// taken is how many bytes the batches gone through had as they came, largest the most that one of them had.
+	taken, largest int
 }
 
 func (u *unpacked) next() int64 { return u.upTo }
@@ -102,7 +104,9 @@ func (u *unpacker) unpack(w fetchWant, fp *wire.FetchedPartition, buf *wire.Buff
 		u.aborted.Reset(fp.Aborted)
 	}
 	s := batch.Slice(fp.Records)
-	for s.Next() && (!u.single || u.out.empty()) {
+	for (!u.single || u.out.empty()) && s.Next() {
+		u.out.taken += len(s.Raw())
+		u.out.largest = max(u.out.largest, len(s.Raw()))
 		if err := u.one(&s); err != nil {
 			return u.out, errors.Join(u.flush(), err)
 		}
