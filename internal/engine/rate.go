@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"time"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 )
@@ -10,6 +11,8 @@ import (
 type limited interface {
 	// SetMaxBytesPerSecond sets the limit from now on; 0: no limit. It may be called at any time.
 	SetMaxBytesPerSecond(n int64)
+	// HeldBack tells the limit, and for how long altogether, ever, it has kept the path from reading more.
+	HeldBack() (limit int64, held time.Duration)
 }
 
 // rate hands a limit to the path, which is made long after the task. The zero value limits nothing.
@@ -27,6 +30,17 @@ func (r *rate) limits(p mirror.Path) {
 		r.path = l
 		l.SetMaxBytesPerSecond(r.limit)
 	}
+}
+
+// heldBack is what the path tells of its limit; no limit before there is a path, or where it keeps to none.
+func (r *rate) heldBack() (limit int64, held time.Duration) {
+	r.mu.Lock()
+	path := r.path
+	r.mu.Unlock()
+	if path == nil {
+		return 0, 0
+	}
+	return path.HeldBack()
 }
 
 func (r *rate) set(n int64) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,8 @@ func (p *ratedPath) SetMaxBytesPerSecond(n int64) {
 	defer p.mu.Unlock()
 	p.limits = append(p.limits, n)
 }
+
+func (p *ratedPath) HeldBack() (int64, time.Duration) { return 0, 0 }
 
 func (p *ratedPath) told() []int64 {
 	p.mu.Lock()

@@ -26,7 +26,9 @@ func (t *Task) statusLoop(ctx context.Context) {
 	for {
 		now := time.Now()
 		t.sweepNotices(now)
-		t.cfg.Sink.Status(t.status(now, ""))
+		s := t.status(now, "")
+		t.cfg.Sink.Status(s)
+		t.judgeRate(now, lagOf(s))
 		if !sleep(ctx, statusSpacing) {
 			return
 		}

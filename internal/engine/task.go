@@ -41,6 +41,7 @@ type Task struct {
 	ledger      *ledger
 	path        mirror.Path
 	rate        rate
+	limited     heldBack // of the status loop
 	store       store
 	syncs       offsetSyncs
 	beside      []runner // groups, heartbeats

@@ -63,6 +63,7 @@ const (
 	StateFailed           = "STATE_FAILED"
 	OffsetSyncsFailed     = "OFFSET_SYNCS_FAILED"
 	IdempotenceDenied     = "IDEMPOTENT_WRITES_DENIED"
+	RateLimited           = "RATE_LIMITED"
 )
 
 // Condition is a fault or notice while it lasts. Identity is (Code, Subject).
