@@ -135,7 +135,7 @@ func TestARequestThatIsNotSentIsTheLastOneAwaited(t *testing.T) {
 	s := newStill(t, nil)
 	s.read(2)
 	all := s.sent(2)
-	s.answer(all[0], kerr.NotLeaderForPartition)
+	s.answer(all[0], kerr.NotEnoughReplicas)
 	require.True(t, s.part.broken)
 	s.locked(func() { s.withhold(&lane{busy: 1}, &produceJob{sends: []produceSend{{part: s.part, batch: all[1]}}}) })
 	require.False(t, s.part.broken)
@@ -219,7 +219,7 @@ func TestNoEventOfAnAssignmentIsToldAfterANewerOne(t *testing.T) {
 			s.events.run(over)
 			require.Zero(t, s.seen.position(first))
 			for _, b := range all {
-				s.answer(b, kerr.NotLeaderForPartition)
+				s.answer(b, kerr.NotEnoughReplicas)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestWhatWaitsForTheAnswersOfAFormerAssignmentStaysWhenThePartitionStops(t *
 	s.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 0}})
 	s.locked(func() { s.stopPart(s.part, Stop{Reason: StopTargetDenied, Retry: true}) })
 	require.NotNil(t, b.unit.buf, "its memory is given back while the request is on its way")
-	s.answer(b, kerr.NotLeaderForPartition)
+	s.answer(b, kerr.NotEnoughReplicas)
 	s.requireFlows()
 	s.locked(func() {
 		s.retry(s.part)

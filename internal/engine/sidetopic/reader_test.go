@@ -22,10 +22,12 @@ func setup(t *testing.T) (context.Context, *kgo.Client) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(3, "t"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	// A topic that does not exist is given up when the metadata have said so twice, which they say once each MetadataMinAge.
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.UnknownTopicRetries(1), kgo.MetadataMinAge(20*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx, client
 }
