@@ -133,3 +133,44 @@ func TestWithoutALimitLittleIsReadTwice(t *testing.T) {
 		})
 	}
 }
+
+func TestALowLimitIsReadInSmallStepsAndPartitionsProgressAlike(t *testing.T) {
+	t.Parallel()
+	const partitions, limit, size = 6, 120_000, 10_000
+	source, target, b := shared(t, batches, nil)
+	name := kafkatest.UniqueName(t)
+	kafkatest.CreateTopic(t, source, name, partitions, nil)
+	kafkatest.CreateTopic(t, target, remote(name), partitions, nil)
+	client, err := kgo.NewClient(kgo.SeedBrokers(source.Bootstrap()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	require.NoError(t, err)
+	defer client.Close()
+	for range 30 {
+		var rs []*kgo.Record
+		for p := range int32(partitions) {
+			rs = append(rs, &kgo.Record{Topic: name, Partition: p, Value: make([]byte, size)})
+		}
+		require.NoError(t, client.ProduceSync(t.Context(), rs...).FirstErr())
+	}
+	b.path.SetMaxBytesPerSecond(limit)
+	b.assign(name, partitions, 0)
+	steps, last := 0, int64(0)
+	wait.For(t, 20*time.Second, "half of the records", func() error {
+		sum := int64(0)
+		for p := range int32(partitions) {
+			sum += b.seen.position(TP{name, p})
+		}
+		if sum != last {
+			steps, last = steps+1, sum
+		}
+		if sum < 90 {
+			return fmt.Errorf("%d records", sum)
+		}
+		return nil
+	})
+	require.Greater(t, steps, 30, "of about 7 seconds")
+	for p := range int32(partitions) {
+		require.InDelta(t, last/partitions, b.seen.position(TP{name, p}), 4, "partition %d", p)
+	}
+	b.path.SetMaxBytesPerSecond(0)
+	b.until(source, name)
+}

@@ -96,7 +96,7 @@ func (p *mirror) ask(t *part) asked {
 		return a
 	}
 	a.cost = int64(max(a.bytes, t.largest))
-	if others := p.ahead - t.asked.cost; others > 0 && others+a.cost > p.rate.rate/2 {
+	if others := p.ahead - t.asked.cost; others > 0 && others+a.cost > p.rate.rate/4 {
 		p.queued = true
 		return asked{}
 	}
@@ -194,7 +194,7 @@ func (p *mirror) aimAtChanged(now time.Time) {
 	switch {
 	case p.rescan.Swap(false):
 		p.aimAtAll(now)
-	case p.queued && !p.indebted && p.ahead < p.rate.rate/2:
+	case p.queued && !p.indebted && p.ahead < p.rate.rate/4:
 		p.aimAtAll(now)
 	default:
 		for _, t := range p.changed {
