@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
@@ -59,9 +60,16 @@ func TestI4_AGroupGoesOnAtItsNextRecordOnTheTarget(t *testing.T) {
 			w := real(t, "i4"+kind)
 			topic := w.topic("t")
 			fill(topic)
-			ends, err := w.srcAdm.ListEndOffsets(w.ctx(), topic)
-			require.NoError(t, err)
-			end, _ := ends.Lookup(topic, 0)
+			var end kadm.ListedOffset
+			eventually(t, "the end of the last transaction is written, which its commit does not wait for", func() bool {
+				ends, err := w.srcAdm.ListEndOffsets(w.ctx(), topic)
+				require.NoError(t, err)
+				stable, err := w.srcAdm.ListCommittedOffsets(w.ctx(), topic)
+				require.NoError(t, err)
+				end, _ = ends.Lookup(topic, 0)
+				last, _ := stable.Lookup(topic, 0)
+				return end.Offset == last.Offset
+			})
 			commits := map[string]int64{}
 			for i := range int64(24) {
 				commits[w.name+"-g"+string(rune('a'+i))] = i * end.Offset / 23
