@@ -160,7 +160,7 @@ func (p *mirror) decide(t *part) {
 		}
 	}
 	if t.unread {
-		if now := time.Now(); head.id.pid < 0 || !t.appendTime && t.last().unit.oldest() < p.coldBefore(now) {
+		if now := time.Now(); head.id.pid < 0 || !t.appendTime && t.last().unit.newest() < p.coldBefore(now) {
 			// The target knows no producer, or may have forgotten it, and then refuses nothing: what it still has in hand must be
 			// there before it is looked for.
 			t.notBefore = now.Add(inHand)
@@ -319,7 +319,7 @@ func (p *mirror) acknowledge(t *part, b *sending) {
 	if t.maxRecords < manyRecords {
 		t.maxRecords *= 2
 	}
-	t.acks, t.lastTime, t.solo, t.failures, t.failingSince, t.strange = t.acks+1, b.unit.oldest(), false, 0, time.Time{}, 0
+	t.acks, t.lastTime, t.solo, t.failures, t.failingSince, t.strange = t.acks+1, b.unit.newest(), false, 0, time.Time{}, 0
 	t.slow = max(0, t.slow-1)
 	t.position = b.next
 	next := b.next

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/batch"
 	"github.com/mirrorflow/mirrorflow/internal/engine/wire"
 )
 
@@ -141,7 +142,7 @@ func (p *mirror) mayJoin(t *part, l *lane, ts int64, now time.Time) bool {
 	}
 	if !t.appendTime {
 		// Each of those under way was as young as the one before it.
-		if cold := p.coldBefore(now); ts < cold || t.lastTime < cold || t.last().unit.oldest() < cold {
+		if cold := p.coldBefore(now); ts < cold || t.lastTime < cold || t.last().unit.newest() < cold {
 			return false
 		}
 	}
@@ -178,9 +179,9 @@ func (p *mirror) nextBatch(ctx context.Context, t *part, l *lane, now time.Time)
 	}
 	var ts int64
 	if b != nil {
-		ts = b.unit.oldest()
+		ts = b.unit.newest()
 	} else {
-		ts = t.queue.units[0].oldest()
+		ts = t.queue.units[0].newest()
 	}
 	if !p.mayJoin(t, l, ts, now) {
 		p.prove(ctx, t, l, now)
@@ -241,7 +242,7 @@ func (p *mirror) take(t *part, now time.Time) *sending {
 func (p *mirror) number(t *part, b *sending) {
 	b.id, b.expect = t.id, t.expect
 	if t.id.pid >= 0 {
-		t.id.seq = int32((int64(t.id.seq) + b.count()) & 0x7fffffff)
+		t.id.seq = batch.NextSequence(t.id.seq, int32(b.count()))
 	}
 	t.expect = b.end()
 }

@@ -65,7 +65,7 @@ func (p *mirror) refused(t *part, b *sending, code error) {
 		return
 	}
 	offset, size := b.unit.first()
-	ts, encoded := b.unit.newest(), b.unit.encoded()
+	ts, encoded := b.unit.newest(), int(b.unit.bytes())
 	why := code.Error()
 	if rp.message != "" {
 		why = rp.message
@@ -99,7 +99,7 @@ func (p *mirror) refused(t *part, b *sending, code error) {
 func (p *mirror) narrow(t *part, b *sending, code error) {
 	n := b.unit.count()
 	limit, err := strconv.ParseInt(b.answer.limits["max.message.bytes"], 10, 64)
-	if tooLarge(code) && err == nil && limit > 0 && limit < int64(b.unit.encoded()) {
+	if tooLarge(code) && err == nil && limit > 0 && limit < b.unit.bytes() {
 		t.maxBytes = limit
 	} else {
 		t.maxRecords = n / 2

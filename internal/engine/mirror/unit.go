@@ -33,8 +33,6 @@ func (u *unit) count() int { return int(u.b.Count()) }
 
 func (u *unit) bytes() int64 { return int64(len(u.b)) }
 
-func (u *unit) encoded() int { return len(u.b) }
-
 // encode gives the batch as it is sent under an identity. It is called without the lock, never twice at a time.
 func (u *unit) encode(id identity) []byte {
 	batch.Patch(u.b, batch.Producer{ID: id.pid, Epoch: id.epoch, Sequence: id.seq})
@@ -65,10 +63,7 @@ func (u *unit) spans(base int64) ([]Span, int64) {
 	return all, u.body
 }
 
-// oldest is the largest timestamp: by it, brokers forget.
-func (u *unit) oldest() int64 { return u.b.MaxTimestamp() }
-
-// newest is the timestamp of the last record, about.
+// newest is the largest timestamp: by it, brokers forget.
 func (u *unit) newest() int64 { return u.b.MaxTimestamp() }
 
 // first is the source offset of the first record, and the length of all, as far as known.
