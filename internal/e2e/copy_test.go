@@ -194,9 +194,7 @@ func TestBothDirectionsWithDottedAliases(t *testing.T) {
 	waitRecords(t, a, back.remote(topic), 200, 30*time.Second)
 
 	// Growth with records at once, and a config, on a; both are followed.
-	adm := kafkatest.Admin(t, a)
-	_, err := adm.CreatePartitions(t.Context(), 4, topic)
-	require.NoError(t, err)
+	kafkatest.GrowTopic(t, a, topic, 6)
 	kafkatest.Fill(t, a, topic, kafkatest.FillOptions{Records: 400, Partitions: 6, FirstID: 1000})
 	setConfig(t, a, topic, "retention.ms", "777600000")
 	waitRecords(t, b, there.remote(topic), 600, 30*time.Second)

@@ -341,8 +341,7 @@ func TestB23_MissingTargetPartitionStopsAloneAndWorksOnceItIsThere(t *testing.T)
 			}
 			return nil
 		})
-		_, err := kafkatest.Admin(t, target).UpdatePartitions(t.Context(), 3, remote(topic))
-		require.NoError(t, err)
+		kafkatest.GrowTopic(t, target, remote(topic), 3)
 		b.path.Assign([]Assignment{{Source: TP{topic, 2}, Target: TP{remote(topic), 2}}})
 		b.until(source, topic)
 		kafkatest.RequireEqual(t, kafkatest.ReadAll(t, source, topic, kafkatest.ReadCommitted), kafkatest.ReadAll(t, target, remote(topic), kafkatest.ReadCommitted))

@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
@@ -61,6 +63,38 @@ func CreateTopic(tb testing.TB, c *Cluster, name string, partitions int32, confi
 		}
 		return nil
 	})
+}
+
+// GrowTopic gives a topic more partitions, total in all, and waits until every broker tells that they are there: the
+// controller answers before the brokers know, and a producer that still sees the old number refuses records for the new
+// ones. All brokers must run.
+func GrowTopic(tb testing.TB, c *Cluster, name string, total int32) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	grown, err := Admin(tb, c).UpdatePartitions(ctx, int(total), name)
+	require.NoError(tb, err, "grow topic %s", name)
+	require.NoError(tb, grown.Error(), "grow topic %s", name)
+	for _, broker := range c.AdminBootstraps() {
+		client, err := kgo.NewClient(kgo.SeedBrokers(broker))
+		require.NoError(tb, err)
+		req := kmsg.NewPtrMetadataRequest()
+		asked := kmsg.NewMetadataRequestTopic()
+		asked.Topic = &name
+		req.Topics = append(req.Topics, asked)
+		wait.For(tb, time.Minute, fmt.Sprintf("%d partitions of topic %s at %s", total, name, broker), func() error {
+			resp, err := client.SeedBrokers()[0].Request(ctx, req)
+			if err != nil {
+				return err
+			}
+			told := resp.(*kmsg.MetadataResponse).Topics[0]
+			if n := len(told.Partitions); n != int(total) {
+				return fmt.Errorf("%d partitions: %w", n, kerr.ErrorForCode(told.ErrorCode))
+			}
+			return nil
+		})
+		client.Close()
+	}
 }
 
 // produceTimeout bounds the writing of one call. It is no RecordDeliveryTimeout, since the client measures that from a
