@@ -71,6 +71,7 @@ func run(ctx context.Context, cfg config.Worker, log *slog.Logger) error {
 	// Last: leases are released through it.
 	defer db.Close()
 
+	go lifecycle.AdjustProcs(ctx)
 	registry := obs.NewRegistry()
 	supervisor, err := worker.New(worker.Config{
 		ID: cfg.WorkerID, TTL: cfg.LeaseTTL, DrainTimeout: cfg.DrainTimeout,

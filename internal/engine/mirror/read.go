@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// partitionBytes is the most that one answer holds of a partition; fewPartitionsBytes the same where there are no more
-	// than fewPartitions, so that a long way to the source does not make them slow.
-	partitionBytes     = 1 << 20
-	fewPartitions      = 4
-	fewPartitionsBytes = 4 << 20
+	// answerShare is what the partitions of an answer share, so that a request which writes carries batches of many; each gets
+	// leastShare, so that an answer is not made of scraps, and no more than partitionBytes.
+	answerShare    = 4 << 20
+	leastShare     = 128 << 10
+	partitionBytes = 4 << 20
 	// yieldFor is how long a partition that gave back what it held is not read.
 	yieldFor = 2 * time.Second
 	// manyBatches of usual size are asked for at least, so that little is cut off.
-	manyBatches = 32
+	manyBatches = 4
 	// movingFor is for how long a path that the target takes nothing of may hold more than its share.
 	movingFor = time.Second
 	// inlineBytes is what is unpacked while others wait for their answers.
@@ -127,14 +127,11 @@ func (p *mirror) wanted(t *part, now time.Time) bool {
 // answerBytes is how much an answer may hold of a partition: whole batches, as far as can be told, since a broker cuts an
 // answer where the bytes end, and what is cut off is read again. The lock is held.
 func (p *mirror) answerBytes(t *part) int32 {
-	most := int32(partitionBytes)
-	if len(p.order) <= fewPartitions {
-		most = fewPartitionsBytes
-	}
+	most := int32(max(answerShare/max(len(p.order), 1), leastShare))
 	if p.rate.rate > 0 {
 		return p.rate.bound(most, t.largest)
 	}
-	return wholes(max(most, min(fewPartitionsBytes, manyBatches*t.largest)), t.largest)
+	return wholes(max(most, min(partitionBytes, fewBatches*t.largest)), t.largest)
 }
 
 // wholes is the most that is no more than n and a multiple of one batch, if n is at least that.

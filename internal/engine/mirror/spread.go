@@ -3,7 +3,7 @@ package mirror
 const (
 	// wideFrom is the mean size of requests, in bytes, from which the partitions of a broker are spread over its lanes, and
 	// narrowBelow the one below which they go together in one: each request costs both sides about the same, whatever is in it.
-	wideFrom    = 1 << 20
+	wideFrom    = 3 << 20
 	narrowBelow = 256 << 10
 	// spreadWeight is how many requests the mean follows.
 	spreadWeight = 16

@@ -12,16 +12,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// glance is how long a read may take that only looks for what has come already.
+const glance = 10 * time.Millisecond
+
 // reader is what the reading goroutine keeps.
 type reader struct {
 	in       *bufio.Reader
+	low      lowWater
 	small    []byte // of answers that are decoded at once
 	produced ProduceResponse
 }
 
 // readLoop reads answers until the connection ends, and then ends what is open.
 func (c *Conn) readLoop() {
-	r := reader{in: bufio.NewReaderSize(c.net, 4<<10)}
+	r := reader{in: bufio.NewReaderSize(c.net, 4<<10), low: newLowWater(c.net)}
 	var err error
 	for err == nil {
 		err = c.readOne(&r)
@@ -159,13 +163,26 @@ func (c *Conn) readSmall(r *reader, dst []byte, n, expect int) ([]byte, error) {
 
 // fill reads into all of b. The time that a broker may be silent begins anew with every piece that comes.
 func (c *Conn) fill(r *reader, b []byte) error {
+	defer r.low.any()
+	slow := false
 	for at := 0; at < len(b); {
 		if r.in.Buffered() == 0 {
+			if !slow {
+				r.low.await(len(b) - at)
+			}
 			if err := c.net.SetReadDeadline(time.Now().Add(c.cfg.Silence)); err != nil {
 				return err
 			}
 		}
 		n, err := r.in.Read(b[at:])
+		if err != nil && r.low.high() && errors.Is(err, os.ErrDeadlineExceeded) {
+			// Is the broker silent, or did so little come that nobody was woken?
+			r.low.any()
+			slow = true
+			if err = c.net.SetReadDeadline(time.Now().Add(glance)); err == nil {
+				n, err = r.in.Read(b[at:])
+			}
+		}
 		at += n
 		if err != nil && at < len(b) {
 			if errors.Is(err, io.EOF) {

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package wire
+
+import "errors"
+
+func setLowWater(uintptr, int) error { return errors.ErrUnsupported }
