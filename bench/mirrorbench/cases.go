@@ -36,7 +36,7 @@ var (
 	recordSizes = []struct {
 		name  string
 		bytes int
-		large int   // a large batch, before compression
+		large int   // a large batch, as it travels
 		total int64 // bytes of records in a case
 	}{
 		{"100b", 100, 64 << 10, 500e6},

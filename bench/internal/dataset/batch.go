@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -18,13 +19,15 @@ type batcher struct {
 	raw        []byte
 	body       []byte
 	packed     bytes.Buffer
+	// goal is the size of a batch's records before compression that gives batches of the stated size after it.
+	goal int
 }
 
 func newBatcher(set Set) (*batcher, error) {
 	if set.RecordBytes < 2*keyBytes {
 		return nil, errRecordBytes
 	}
-	b := &batcher{set: set}
+	b := &batcher{set: set, goal: set.BatchBytes}
 	var codec kgo.CompressionCodec
 	switch set.Codec {
 	case None:
@@ -37,8 +40,24 @@ func newBatcher(set Set) (*batcher, error) {
 		return nil, fmt.Errorf("codec %q is not one of none, lz4, zstd", set.Codec)
 	}
 	var err error
-	b.compressor, err = kgo.DefaultCompressor(codec)
-	return b, err
+	if b.compressor, err = kgo.DefaultCompressor(codec); err != nil {
+		return nil, err
+	}
+	b.estimate()
+	return b, nil
+}
+
+// estimate sets the goal from a batch made for the purpose, as a Kafka producer does from those that it has sent: its
+// batch.size is about the bytes that travel. The last twentieth makes sure that they are at least, or at most, so many.
+func (b *batcher) estimate() {
+	trial := *b
+	trial.set.PerPartition, trial.packed, trial.raw, trial.body = math.MaxInt64, bytes.Buffer{}, nil, nil
+	made := trial.next(0, 0)
+	sure := 1.05
+	if b.set.BatchAtMost {
+		sure = 0.95
+	}
+	b.goal = int(float64(b.set.BatchBytes) * float64(made.rawBytes) / float64(len(made.bytes)) * sure)
 }
 
 // built is an encoded batch.
@@ -53,10 +72,10 @@ func (b *batcher) next(partition int32, seq int64) built {
 	b.raw = b.raw[:0]
 	n := int64(0)
 	base := b.set.timestamp(seq)
-	for seq+n < b.set.PerPartition && len(b.raw) < b.set.BatchBytes {
+	for seq+n < b.set.PerPartition && len(b.raw) < b.goal {
 		full := len(b.raw)
 		b.appendRecord(partition, seq+n, base, n)
-		if b.set.BatchAtMost && len(b.raw) > b.set.BatchBytes && n > 0 {
+		if b.set.BatchAtMost && len(b.raw) > b.goal && n > 0 {
 			b.raw = b.raw[:full]
 			break
 		}

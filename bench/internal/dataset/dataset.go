@@ -30,8 +30,8 @@ type Set struct {
 	// RecordBytes is the size of key and value together.
 	RecordBytes int   `json:"recordBytes"`
 	Codec       Codec `json:"codec"`
-	// BatchBytes is the size of a batch's records before compression. A batch ends with the record that reaches it, or,
-	// with BatchAtMost, before the record that would exceed it, as a producer's batch.size does.
+	// BatchBytes is the size of a batch as it travels, as in a producer's batch.size. A batch ends with the record that reaches it, or,
+	// with BatchAtMost, before the record that would exceed it, as a producer's do.
 	BatchBytes  int  `json:"batchBytes"`
 	BatchAtMost bool `json:"batchAtMost"`
 	// PerPartition is the number of records in each partition.

@@ -58,18 +58,26 @@ func TestRecordsOfAllSizesCompressAlike(t *testing.T) {
 
 func TestBatchesAreAsLargeAsTheSetSays(t *testing.T) {
 	t.Parallel()
+	for _, codec := range []Codec{None, LZ4, Zstd} {
+		s := set(codec)
+		s.PerPartition = 100_000
+		b, err := newBatcher(s)
+		require.NoError(t, err)
+		for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
+			require.GreaterOrEqual(t, len(got.bytes), s.BatchBytes, codec)
+			require.LessOrEqual(t, len(got.bytes), s.BatchBytes*5/4, codec)
+		}
+		s.BatchBytes, s.BatchAtMost = 16<<10, true
+		b, err = newBatcher(s)
+		require.NoError(t, err)
+		for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
+			require.LessOrEqual(t, len(got.bytes), s.BatchBytes, codec)
+			require.GreaterOrEqual(t, len(got.bytes), s.BatchBytes*4/5, codec)
+		}
+	}
 	s := set(None)
+	s.BatchBytes, s.BatchAtMost, s.RecordBytes = 16<<10, true, 20<<10
 	b, err := newBatcher(s)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, b.next(0, 0).rawBytes, int64(s.BatchBytes))
-	s.BatchBytes, s.BatchAtMost = 16<<10, true
-	b, err = newBatcher(s)
-	require.NoError(t, err)
-	got := b.next(0, 0)
-	require.LessOrEqual(t, got.rawBytes, int64(s.BatchBytes))
-	require.Equal(t, int64(15), got.records)
-	s.RecordBytes = 20 << 10
-	b, err = newBatcher(s)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), b.next(0, 0).records, "a record larger than a batch gets one of its own")
 }

@@ -18,7 +18,7 @@ type Config struct {
 	Linger time.Duration
 	// MaxBytesInFlight is the budget of bytes read from all clusters and not given back, in buffers; default 20 MiB.
 	MaxBytesInFlight int64
-	// FetchBytes is the most asked of a broker at a time; default 4 MiB.
+	// FetchBytes is the most asked of a broker at a time; default 4 MiB less 64 KiB, so that an answer fits a buffer of 4 MiB.
 	FetchBytes int32
 	// Rack is where the process runs: where a broker names a replica in the same rack, that one is read (KIP-392). Default:
 	// leaders are read.
@@ -42,7 +42,7 @@ func (c *Config) setDefaults() {
 		c.MaxBytesInFlight = 20 << 20
 	}
 	if c.FetchBytes <= 0 {
-		c.FetchBytes = 4 << 20
+		c.FetchBytes = 4<<20 - 64<<10
 	}
 	if c.UnreachableAfter <= 0 {
 		c.UnreachableAfter = 2 * time.Second

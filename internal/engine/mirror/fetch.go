@@ -88,7 +88,7 @@ func (p *mirror) fetched(w fetchWant, ends Ends, h *unpacked, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.done()
-	t.largest = max(int32(h.largest), t.largest/8*7)
+	t.learn(h.taken, h.cut, h.largest)
 	if !w.current() {
 		h.drop()
 		p.reconsider(t)

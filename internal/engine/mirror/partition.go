@@ -32,13 +32,13 @@ type part struct {
 
 	// Reading. fetchOffset is the next to ask for; fetchSeq is raised whenever it is set anew, so that an answer to an
 	// older question is recognised.
-	src            view
-	fetchOffset    int64
-	fetchSeq       uint64
-	inHand         uint64 // fetchSeq of the answer that is being gone through; until that is done nothing more is wanted
-	asked          asked  // what is left with the hub
-	largest        int32  // bytes of the largest of the last batches read, as they came; 0: none yet
-	changed        bool   // in the list of those to look at
+	src         view
+	fetchOffset int64
+	fetchSeq    uint64
+	inHand      uint64 // fetchSeq of the answer that is being gone through; until that is done nothing more is wanted
+	asked       asked  // what is left with the hub
+	sizes
+	changed        bool // in the list of those to look at
 	fetchFailures  int
 	fetchNotBefore time.Time
 	fetchStop      *Stop // reading ended; told when all that was read before is acknowledged
@@ -89,7 +89,7 @@ func (p *mirror) reset(t *part, a Assignment) {
 	p.unlist(t)
 	p.dropQueue(t)
 	*t = part{
-		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, largest: t.largest, changed: t.changed, pipeline: t.pipeline,
+		asg: a, gen: t.gen + 1, fetchSeq: t.fetchSeq + 1, asked: t.asked, sizes: t.sizes, changed: t.changed, pipeline: t.pipeline,
 		fetchOffset: a.Start, position: a.Start, expect: -1, maxRecords: math.MaxInt,
 		ends: Ends{-1, -1, -1}, idle: t.idle, stop: t.stop, attempts: t.attempts, odd: t.odd, queue: t.queue, counted: t.counted,
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},

@@ -129,7 +129,8 @@ func TestWithoutALimitLittleIsReadTwice(t *testing.T) {
 			b.until(source, name)
 			read, again, copied := counted(t, b)
 			t.Logf("read %.0f, of which %.0f again, copied %.0f", read, again, copied)
-			require.LessOrEqual(t, read, 1.05*copied)
+			// Batches of all sizes; how many to ask for is learned in the beginning, which is a good part of this copy.
+			require.LessOrEqual(t, read, 1.07*copied)
 		})
 	}
 }

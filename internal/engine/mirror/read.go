@@ -11,15 +11,8 @@ import (
 )
 
 const (
-	// answerShare is what the partitions of an answer share, so that a request which writes carries batches of many; each gets
-	// leastShare, so that an answer is not made of scraps, and no more than partitionBytes.
-	answerShare    = 4 << 20
-	leastShare     = 128 << 10
-	partitionBytes = 4 << 20
 	// yieldFor is how long a partition that gave back what it held is not read.
 	yieldFor = 2 * time.Second
-	// manyBatches of usual size are asked for at least, so that little is cut off.
-	manyBatches = 4
 	// movingFor is for how long a path that the target takes nothing of may hold more than its share.
 	movingFor = time.Second
 	// inlineBytes is what is unpacked while others wait for their answers.
@@ -122,24 +115,6 @@ func (p *mirror) wanted(t *part, now time.Time) bool {
 	// Half of what the path may still take.
 	held := p.inFlight.Load()
 	return held == 0 || t.counted == 0 || t.counted < (p.hub.Free()-held)/2
-}
-
-// answerBytes is how much an answer may hold of a partition: whole batches, as far as can be told, since a broker cuts an
-// answer where the bytes end, and what is cut off is read again. The lock is held.
-func (p *mirror) answerBytes(t *part) int32 {
-	most := int32(max(answerShare/max(len(p.order), 1), leastShare))
-	if p.rate.rate > 0 {
-		return p.rate.bound(most, t.largest)
-	}
-	return wholes(max(most, min(partitionBytes, fewBatches*t.largest)), t.largest)
-}
-
-// wholes is the most that is no more than n and a multiple of one batch, if n is at least that.
-func wholes(n, batch int32) int32 {
-	if batch <= 0 || n < batch {
-		return n
-	}
-	return n / batch * batch
 }
 
 // admit looks whether anything may be wanted at all, and has all partitions looked at when that changes; the lock is held.
@@ -337,6 +312,9 @@ func (p *mirror) receive(a *hub.Answer) {
 		case code == nil:
 			h, err := u.unpack(w, fp, a.Parts[i].Buffer)
 			p.metrics.fetched(len(fp.Records), len(fp.Records)-h.taken)
+			if len(fp.Records) >= int(a.Parts[i].Want.MaxBytes) {
+				h.cut = len(fp.Records) - h.taken
+			}
 			p.charge(h.taken)
 			p.fetched(w, ends, h, err)
 		default:

@@ -39,8 +39,9 @@ const (
 type unpacked struct {
 	units []*unit
 	upTo  int64
-	// taken is how many bytes the batches gone through had as they came, largest the most that one of them had.
-	taken, largest int
+	// taken is how many bytes the batches gone through had as they came, largest the most that one of them had. cut is how many
+	// bytes of the next one came, if it was cut where the partition's share of the answer ended, and not the answer.
+	taken, cut, largest int
 }
 
 func (u *unpacked) next() int64 { return u.upTo }

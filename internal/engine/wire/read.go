@@ -18,7 +18,7 @@ const glance = 10 * time.Millisecond
 // reader is what the reading goroutine keeps.
 type reader struct {
 	in       *bufio.Reader
-	low      lowWater
+	low      *lowWater
 	small    []byte // of answers that are decoded at once
 	produced ProduceResponse
 }
