@@ -1,5 +1,6 @@
 // Package lifecycle starts and stops the parts of a process in order, turns
-// signals into a cancelled context, and waits between attempts.
+// signals into a cancelled context, waits between attempts, and says how many
+// CPUs a process uses at a time.
 //
 // It must never know what the parts do.
 //

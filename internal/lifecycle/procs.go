@@ -12,37 +12,56 @@ const (
 	procsLook = 250 * time.Millisecond
 	// procsCalm is how many looks in a row must have found that half would do, before half it is.
 	procsCalm = 20
+	// procsRenew is after how many looks it is asked how many CPUs there may be.
+	procsRenew = 240
 )
 
-// AdjustProcs has Go code run on as few CPUs at a time as do its work, and on as many as the machine gives when it needs
-// them, until ctx ends: a process that mostly waits for sockets pays for each further one with threads that wake each other
-// for nothing. It begins with one. Where the environment has GOMAXPROCS, that counts and nothing is done, as on systems that
-// do not tell the CPU time.
+// AdjustProcs has Go code run on as few CPUs at a time as do its work, and on as many as the machine or the container gives
+// when it needs them, until ctx ends: a process that mostly waits for sockets pays for each further one with threads that
+// wake each other for nothing. It begins with one. Where the environment has GOMAXPROCS, that counts and nothing is done, as
+// on systems that do not tell the CPU time.
 func AdjustProcs(ctx context.Context) {
-	used, ok := cpuTime()
-	if !ok || os.Getenv("GOMAXPROCS") != "" {
+	if _, ok := cpuTime(); !ok || os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 {
 		return
 	}
-	p := procs{now: 1, most: runtime.GOMAXPROCS(0)}
-	if p.most == 1 {
-		return
-	}
-	defer runtime.GOMAXPROCS(p.most)
-	runtime.GOMAXPROCS(p.now)
 	ticks := time.NewTicker(procsLook)
 	defer ticks.Stop()
-	for at := time.Now(); ; {
+	adjustProcs(ctx, ticks.C, cpuTime, func() int {
+		runtime.SetDefaultGOMAXPROCS()
+		return runtime.GOMAXPROCS(0)
+	})
+}
+
+// adjustProcs looks at each tick at how much CPU time was used. limit is how many CPUs there may be, which it also sets.
+func adjustProcs(ctx context.Context, ticks <-chan time.Time, used func() (time.Duration, bool), limit func() int) {
+	p := procs{now: 1, most: limit()}
+	defer limit()
+	runtime.GOMAXPROCS(p.now)
+	before, _ := used()
+	at := time.Now()
+	for looks := 1; ; {
+		var now time.Time
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks.C:
+		case now = <-ticks:
 		}
-		now := time.Now()
-		total, _ := cpuTime()
-		if was := p.now; p.adjust((total-used).Seconds()/now.Sub(at).Seconds()) != was {
+		span := now.Sub(at)
+		if span < procsLook/2 { // the tick before was late
+			continue
+		}
+		total, _ := used()
+		was := p.now
+		p.adjust((total - before).Seconds() / span.Seconds())
+		if p.now > was || looks%procsRenew == 0 { // the container may have been given another share
+			p.most = limit()
+			p.now = min(p.now, p.most)
+			runtime.GOMAXPROCS(p.now)
+		} else if p.now != was {
 			runtime.GOMAXPROCS(p.now)
 		}
-		used, at = total, now
+		before, at = total, now
+		looks++
 	}
 }
 

@@ -2,14 +2,11 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/mirrorflow/mirrorflow/internal/test/wait"
 )
 
 func TestProcsFollowTheWork(t *testing.T) {
@@ -37,35 +34,53 @@ func TestProcsFollowTheWork(t *testing.T) {
 	require.Equal(t, 1, p.now)
 }
 
-func TestAdjustProcsGivesACPUMoreToABusyProcess(t *testing.T) {
-	t.Setenv("GOMAXPROCS", "")
+func TestAdjustProcsSetsWhatIsNeeded(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-	runtime.GOMAXPROCS(2)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
+	defer cancel()
+	var used time.Duration
+	limit := 3
+	ticks, done := make(chan time.Time), make(chan struct{})
+	now := time.Now()
 	go func() {
 		defer close(done)
-		AdjustProcs(ctx)
-	}()
-	is := func(n int) {
-		t.Helper()
-		wait.For(t, 30*time.Second, fmt.Sprintf("%d CPUs", n), func() error {
-			if got := runtime.GOMAXPROCS(0); got != n {
-				return fmt.Errorf("%d", got)
-			}
-			return nil
+		adjustProcs(ctx, ticks, func() (time.Duration, bool) { return used, true }, func() int {
+			runtime.GOMAXPROCS(limit)
+			return limit
 		})
-	}
-	is(1)
-	go func() { // work, until it is over
-		for ctx.Err() == nil {
-		}
 	}()
-	is(2)
+	look := func(after time.Duration, cpus float64) {
+		now = now.Add(after)
+		used += time.Duration(cpus * float64(after))
+		ticks <- now
+		ticks <- now // has no length, and is passed over: the one before has been dealt with
+	}
+	look(time.Second, 0.1)
+	require.Equal(t, 1, runtime.GOMAXPROCS(0))
+	look(time.Second, 1)
+	require.Equal(t, 2, runtime.GOMAXPROCS(0))
+	look(time.Second, 2)
+	require.Equal(t, 3, runtime.GOMAXPROCS(0))
+	limit = 5
+	look(time.Second, 3)
+	require.Equal(t, 3, runtime.GOMAXPROCS(0), "how many there may be is asked now and then")
+	for range procsRenew + 1 {
+		look(time.Second, 3)
+	}
+	require.Equal(t, 5, runtime.GOMAXPROCS(0))
+	limit = 2
+	for range procsRenew {
+		look(time.Second, 4)
+	}
+	require.Equal(t, 2, runtime.GOMAXPROCS(0), "the container has less")
+	for range procsCalm {
+		look(time.Second, 0)
+	}
+	require.Equal(t, 1, runtime.GOMAXPROCS(0))
 	cancel()
 	<-done
-	is(2)
+	require.Equal(t, 2, runtime.GOMAXPROCS(0), "as if it had never been")
 }
 
 func TestAdjustProcsLeavesWhatTheEnvironmentSays(t *testing.T) {

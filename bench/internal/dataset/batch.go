@@ -31,6 +31,7 @@ func newBatcher(set Set) (*batcher, error) {
 	var codec kgo.CompressionCodec
 	switch set.Codec {
 	case None:
+		b.goal -= batchHeader
 		return b, nil
 	case LZ4:
 		codec = kgo.Lz4Compression()
@@ -48,7 +49,7 @@ func newBatcher(set Set) (*batcher, error) {
 }
 
 // estimate sets the goal from a batch made for the purpose, as a Kafka producer does from those that it has sent: its
-// batch.size is about the bytes that travel. The last twentieth makes sure that they are at least, or at most, so many.
+// batch.size is about the bytes that travel. A twentieth more, or less, so that they are at least, or at most, so many.
 func (b *batcher) estimate() {
 	trial := *b
 	trial.set.PerPartition, trial.packed, trial.raw, trial.body = math.MaxInt64, bytes.Buffer{}, nil, nil
@@ -59,6 +60,9 @@ func (b *batcher) estimate() {
 	}
 	b.goal = int(float64(b.set.BatchBytes) * float64(made.rawBytes) / float64(len(made.bytes)) * sure)
 }
+
+// batchHeader is what stands before a batch's records.
+const batchHeader = 61
 
 // built is an encoded batch.
 type built struct {
@@ -86,10 +90,9 @@ func (b *batcher) next(partition int32, seq int64) built {
 		b.packed.Reset()
 		payload, codec = b.compressor.Compress(&b.packed, b.raw)
 	}
-	const header = 61
-	out := make([]byte, header, header+len(payload))
+	out := make([]byte, batchHeader, batchHeader+len(payload))
 	be := binary.BigEndian
-	be.PutUint32(out[8:], uint32(header-12+len(payload)))
+	be.PutUint32(out[8:], uint32(batchHeader-12+len(payload)))
 	be.PutUint32(out[12:], 0xffffffff) // no leader epoch
 	out[16] = 2
 	be.PutUint16(out[21:], uint16(codec))

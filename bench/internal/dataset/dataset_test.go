@@ -59,20 +59,24 @@ func TestRecordsOfAllSizesCompressAlike(t *testing.T) {
 func TestBatchesAreAsLargeAsTheSetSays(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []Codec{None, LZ4, Zstd} {
-		s := set(codec)
-		s.PerPartition = 100_000
-		b, err := newBatcher(s)
-		require.NoError(t, err)
-		for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
-			require.GreaterOrEqual(t, len(got.bytes), s.BatchBytes, codec)
-			require.LessOrEqual(t, len(got.bytes), s.BatchBytes*5/4, codec)
-		}
-		s.BatchBytes, s.BatchAtMost = 16<<10, true
-		b, err = newBatcher(s)
-		require.NoError(t, err)
-		for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
-			require.LessOrEqual(t, len(got.bytes), s.BatchBytes, codec)
-			require.GreaterOrEqual(t, len(got.bytes), s.BatchBytes*4/5, codec)
+		for record, large := range map[int]int{100: 64 << 10, 1024: 256 << 10, 10240: 256 << 10} {
+			s := set(codec)
+			s.RecordBytes, s.BatchBytes, s.PerPartition = record, large, 1<<20
+			b, err := newBatcher(s)
+			require.NoError(t, err)
+			for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
+				require.GreaterOrEqual(t, len(got.bytes), large, "%d B %s", record, codec)
+				require.LessOrEqual(t, len(got.bytes), large*5/4, "%d B %s", record, codec)
+			}
+			s.BatchBytes, s.BatchAtMost = 16<<10, true
+			b, err = newBatcher(s)
+			require.NoError(t, err)
+			for _, got := range []built{b.next(0, 0), b.next(3, 5000)} {
+				require.LessOrEqual(t, len(got.bytes), s.BatchBytes, "%d B %s", record, codec)
+				if record < 10240 { // of those one or two make a batch
+					require.GreaterOrEqual(t, len(got.bytes), s.BatchBytes*4/5, "%d B %s", record, codec)
+				}
+			}
 		}
 	}
 	s := set(None)

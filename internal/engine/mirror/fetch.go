@@ -20,6 +20,7 @@ type fetchWant struct {
 	id     [16]byte
 	offset int64
 	seq    uint64
+	most   int32  // bytes asked for
 	limits limits // as they are when the answer has come
 }
 

@@ -57,7 +57,9 @@ type mirror struct {
 	suspended, indebted bool
 	owing               bool // a timer tells when the rate's debt is over, or how much of it is left
 	rate                bucket
-	ahead               int64     // bytes that the wants left with the hub will bring, of partitions known to have more, while there is a rate
+	ahead               int64 // bytes that the wants left with the hub will bring, of partitions known to have more, while there is a rate
+	behind              int   // how many partitions were, at
+	behindAt            time.Time
 	queued              bool      // a partition was not wanted since others are
 	turn                int       // in order: who is asked for next
 	acked, full         time.Time // when the target last acknowledged anything; when the path was suspended

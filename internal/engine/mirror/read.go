@@ -312,8 +312,8 @@ func (p *mirror) receive(a *hub.Answer) {
 		case code == nil:
 			h, err := u.unpack(w, fp, a.Parts[i].Buffer)
 			p.metrics.fetched(len(fp.Records), len(fp.Records)-h.taken)
-			if len(fp.Records) >= int(a.Parts[i].Want.MaxBytes) {
-				h.cut = len(fp.Records) - h.taken
+			if len(fp.Records) < int(w.most) {
+				h.cut = 0 // for the end of the answer, or of the log
 			}
 			p.charge(h.taken)
 			p.fetched(w, ends, h, err)
@@ -345,6 +345,6 @@ func (p *mirror) wantOf(w *hub.Want, kept bool) (fetchWant, bool) {
 		t.inHand = w.Tag
 	}
 	return fetchWant{
-		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, limits: p.limitsOf(t, now),
+		part: t, tp: t.asg.Source, id: w.TopicID, offset: w.Offset, seq: w.Tag, most: w.MaxBytes, limits: p.limitsOf(t, now),
 	}, true
 }

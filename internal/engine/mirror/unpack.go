@@ -40,7 +40,7 @@ type unpacked struct {
 	units []*unit
 	upTo  int64
 	// taken is how many bytes the batches gone through had as they came, largest the most that one of them had. cut is how many
-	// bytes of the next one came, if it was cut where the partition's share of the answer ended, and not the answer.
+	// bytes of another one came, which is cut off.
 	taken, cut, largest int
 }
 
@@ -114,6 +114,13 @@ func (u *unpacker) unpack(w fetchWant, fp *wire.FetchedPartition, buf *wire.Buff
 	}
 	if u.single && !u.out.empty() {
 		return u.out, nil
+	}
+	if s.Err() == nil {
+		var whole int
+		u.out.cut, whole = s.Tail()
+		if u.out.taken == 0 {
+			u.out.largest = min(whole, partitionBytes)
+		}
 	}
 	return u.out, errors.Join(u.flush(), s.Err())
 }

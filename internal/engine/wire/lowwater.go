@@ -55,6 +55,12 @@ func (w *lowWater) any() { w.set(1) }
 // high tells that bytes may have arrived which woke nobody.
 func (w *lowWater) high() bool { return w.at > 1 }
 
+// giveUp leaves the socket as it is from now on.
+func (w *lowWater) giveUp() {
+	w.any()
+	*w = lowWater{at: 1}
+}
+
 func (w *lowWater) set(n int) {
 	if w.raw == nil || n == w.at {
 		return

@@ -1,28 +1,13 @@
 package wire
 
 import (
-	"net"
+	"io"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// counted counts the reads of a socket, and looks like the gate of kafka.Cluster.MayWrite.
-type counted struct {
-	net.Conn
-	reads atomic.Int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	c.reads.Add(1)
-	return c.Conn.Read(b)
-}
-
-func (c *counted) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(c.Conn) }
-func (c *counted) NetConn() net.Conn                          { return c.Conn }
 
 // trickle writes b in pieces, one at each tick.
 func (p *peer) trickle(b []byte, piece int, each time.Duration) {
@@ -32,30 +17,6 @@ func (p *peer) trickle(b []byte, piece int, each time.Duration) {
 	for i := 0; i < len(b); i += piece {
 		<-tick.C
 		p.write(b[i:min(len(b), i+piece)])
-	}
-}
-
-func TestALargeAnswerIsReadInLargePieces(t *testing.T) {
-	t.Parallel()
-	var reads *atomic.Int64
-	c, p := connectThrough(t, Config{}, func(raw net.Conn) net.Conn {
-		in := &counted{Conn: raw}
-		reads = &in.reads
-		return in
-	})
-	fetch, _ := sampleRequests()
-	fetch.MaxBytes = 8 << 20
-	for range 2 { // the second one begins with a socket that was made to wait for much
-		body := sampleFetch(18, 2, 1<<20)
-		before := reads.Load()
-		got := fetchInto(t, c, fetch)
-		_, correlation := p.request()
-		p.write(head(correlation, len(body)))
-		p.trickle(body, 4<<10, 100*time.Microsecond)
-		o := <-got
-		require.NoError(t, o.err)
-		o.fetched.Release()
-		require.Less(t, reads.Load()-before, int64(64), "the answer came in 512 pieces")
 	}
 }
 
@@ -82,4 +43,35 @@ func TestSlownessIsNoSilenceInALargeAnswer(t *testing.T) {
 	require.ErrorIs(t, (<-got).err, os.ErrDeadlineExceeded)
 	<-c.Done()
 	require.Zero(t, pool.InUse())
+}
+
+func TestASmallAnswerBehindALargeOneWakesTheReader(t *testing.T) {
+	t.Parallel()
+	c, p := connect(t, Config{Silence: 3 * time.Second})
+	fetch, _ := sampleRequests()
+	fetch.MaxBytes = 8 << 20
+	for _, size := range []int{600 << 10, 10, 300 << 10, 0} {
+		body := sampleFetch(18, 1, size)
+		got := fetchInto(t, c, fetch)
+		_, correlation := p.request()
+		p.answer(correlation, body)
+		o := <-got
+		require.NoError(t, o.err)
+		o.fetched.Release()
+	}
+}
+
+func TestTheEndOfAConnectionWakesAReaderThatWaitsForMuch(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	c, p := connect(t, Config{Silence: time.Hour})
+	fetch, _ := sampleRequests()
+	body := sampleFetch(18, 1, 300<<10)
+	got := fetchInto(t, c, fetch)
+	_, correlation := p.request()
+	p.write(head(correlation, len(body)))
+	p.write(body[:100<<10])
+	require.NoError(t, p.conn.Close())
+	require.ErrorIs(t, (<-got).err, io.ErrUnexpectedEOF)
+	require.Less(t, time.Since(began), time.Minute)
 }

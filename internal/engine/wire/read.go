@@ -164,12 +164,9 @@ func (c *Conn) readSmall(r *reader, dst []byte, n, expect int) ([]byte, error) {
 // fill reads into all of b. The time that a broker may be silent begins anew with every piece that comes.
 func (c *Conn) fill(r *reader, b []byte) error {
 	defer r.low.any()
-	slow := false
 	for at := 0; at < len(b); {
 		if r.in.Buffered() == 0 {
-			if !slow {
-				r.low.await(len(b) - at)
-			}
+			r.low.await(len(b) - at)
 			if err := c.net.SetReadDeadline(time.Now().Add(c.cfg.Silence)); err != nil {
 				return err
 			}
@@ -178,9 +175,11 @@ func (c *Conn) fill(r *reader, b []byte) error {
 		if err != nil && r.low.high() && errors.Is(err, os.ErrDeadlineExceeded) {
 			// Is the broker silent, or did so little come that nobody was woken?
 			r.low.any()
-			slow = true
 			if err = c.net.SetReadDeadline(time.Now().Add(glance)); err == nil {
 				n, err = r.in.Read(b[at:])
+			}
+			if n > 0 {
+				r.low.giveUp() // the line is slow, or this system does not wake readers as it should
 			}
 		}
 		at += n

@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -78,6 +79,7 @@ func GrowTopic(tb testing.TB, c *Cluster, name string, total int32) {
 	for _, broker := range c.AdminBootstraps() {
 		client, err := kgo.NewClient(kgo.SeedBrokers(broker))
 		require.NoError(tb, err)
+		tb.Cleanup(client.Close)
 		req := kmsg.NewPtrMetadataRequest()
 		asked := kmsg.NewMetadataRequestTopic()
 		asked.Topic = &name
@@ -89,11 +91,10 @@ func GrowTopic(tb testing.TB, c *Cluster, name string, total int32) {
 			}
 			told := resp.(*kmsg.MetadataResponse).Topics[0]
 			if n := len(told.Partitions); n != int(total) {
-				return fmt.Errorf("%d partitions: %w", n, kerr.ErrorForCode(told.ErrorCode))
+				return errors.Join(fmt.Errorf("%d partitions", n), kerr.ErrorForCode(told.ErrorCode))
 			}
 			return nil
 		})
-		client.Close()
 	}
 }
 
