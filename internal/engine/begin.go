@@ -50,11 +50,12 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 	} else {
 		t.target.ok("start")
 	}
+	countable := t.countable(c, pending)
 	var assign []mirror.Assignment
 	var begun []*partition
 	ok := true
 	for i, s := range pending {
-		a, err := t.startOne(c, s, src[sources[i]], tgt[targets[i]])
+		a, err := t.startOne(c, s, src[sources[i]], tgt[targets[i]], countable[s.p.tp.Topic])
 		if err != nil {
 			if ctx.Err() != nil {
 				return false
@@ -82,7 +83,7 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 }
 
 // startOne decides about one partition. An error means: not now.
-func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt listed) (mirror.Assignment, error) {
+func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt listed, countable bool) (mirror.Assignment, error) {
 	p := s.p
 	if src.err != nil {
 		t.refusedHere(p, sideSource, src.err)
@@ -104,6 +105,7 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 	if in.entry, in.hasEntry, err = t.entryNow(p); err != nil {
 		return mirror.Assignment{}, fmt.Errorf("offset map: %w", err)
 	}
+	in.countable = countable
 	d := decideStart(in)
 	// Told first: were the new position stored before and the process gone then, nobody would ever know.
 	for _, n := range d.notices {
@@ -125,13 +127,13 @@ func (t *Task) startOne(ctx context.Context, s pendingStart, src bounds, tgt lis
 	}
 	p.state, p.redecide, p.notBefore, p.calmSince = partRunning, false, time.Time{}, time.Now()
 	p.sourceTopicID, p.targetTopicID = s.sourceID, s.targetID
-	p.position, p.targetNext, p.offsets = d.position, d.targetNext, d.offsets
+	p.position, p.targetNext, p.offsets, p.point = d.position, d.targetNext, d.offsets, d.point
 	p.logStart, p.highWatermark, p.targetEnd = src.start, src.end, in.targetEnd
 	p.stuckSince = time.Time{}
 	p.touch()
 	a := mirror.Assignment{
 		Source: p.tp, Target: mirror.TP{Topic: p.remote, Partition: p.tp.Partition}, Start: d.position,
-		SourceTopicID: s.sourceID, TargetTopicID: s.targetID,
+		SourceTopicID: s.sourceID, TargetTopicID: s.targetID, Point: d.point,
 	}
 	p.mu.Unlock()
 	t.clearStops(p.tp)
@@ -191,7 +193,7 @@ func (t *Task) entryHeld(p *partition) (e state.Entry, ok bool, err error) {
 func (t *Task) entry(p *partition) state.Entry {
 	return state.Entry{
 		SourceTopic: p.tp.Topic, SourceTopicID: p.sourceTopicID, TargetTopicID: p.targetTopicID,
-		Position: p.position, TargetNext: p.targetNext, Map: p.offsets, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
+		Position: p.position, TargetNext: p.targetNext, Producer: producerOf(p.point), Map: p.offsets, LeaseEpoch: t.cfg.Identity.LeaseEpoch,
 	}
 }
 

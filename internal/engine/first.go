@@ -29,8 +29,8 @@ func (f *firstRecord) await(ctx context.Context) {
 	}
 }
 
-// awaitFirst waits for the first record, for a while, where one is to come. Positions are not stored meanwhile: a crash
-// copies again what came in this time, which is less than the time between two savings.
+// awaitFirst waits for the first record, for a while, where one is to come. Positions are not stored meanwhile; a
+// successor finds what came in this time behind the point that was stored before.
 func (t *Task) awaitFirst(ctx context.Context) {
 	if !t.anythingToRead() {
 		t.first.open()

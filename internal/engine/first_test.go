@@ -43,7 +43,7 @@ func TestNothingStandsBeforeTheFirstRecordThatItDoesNotNeed(t *testing.T) {
 	default:
 	}
 	began := time.Now()
-	observer{f.task}.Mirrored(mirror.TP{Topic: topic}, []mirror.Span{{Source: 0, Target: 0, Count: 10}})
+	observer{f.task}.Mirrored(mirror.TP{Topic: topic}, []mirror.Span{{Source: 0, Target: 0, Count: 10}}, mirror.Point{Source: 10, Target: 10, ProducerID: -1})
 	observer{f.task}.Passed(mirror.TP{Topic: topic}, 10)
 	<-beside.runs
 	<-saved

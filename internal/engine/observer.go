@@ -16,12 +16,12 @@ type observer struct{ t *Task }
 var _ mirror.Observer = observer{}
 
 // Mirrored implements mirror.Observer.
-func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
+func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span, next mirror.Point) {
 	p := o.t.parts.get(tp)
 	if p == nil {
 		return
 	}
-	first, ok := o.acknowledged(p, spans)
+	first, ok := o.acknowledged(p, spans, next)
 	if !ok {
 		return
 	}
@@ -35,7 +35,7 @@ func (o observer) Mirrored(tp mirror.TP, spans []mirror.Span) {
 
 // acknowledged takes spans into the partition's state; first: it had none before. ok is false when they come too late to
 // count.
-func (o observer) acknowledged(p *partition, spans []mirror.Span) (first, ok bool) {
+func (o observer) acknowledged(p *partition, spans []mirror.Span, next mirror.Point) (first, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.deciding {
@@ -52,6 +52,7 @@ func (o observer) acknowledged(p *partition, spans []mirror.Span) (first, ok boo
 		p.targetEnd = max(p.targetEnd, p.targetNext)
 		p.lastTimestamp = s.LastTimestamp
 	}
+	p.position, p.point = next.Source, &next
 	p.tries = 0
 	p.touch()
 	return first, true

@@ -29,8 +29,9 @@ type partition struct {
 	state         string
 	sourceTopicID [16]byte
 	targetTopicID [16]byte
-	position      int64 // -1: not decided
-	targetNext    int64 // -1: nothing acknowledged yet
+	position      int64         // -1: not decided
+	targetNext    int64         // -1: nothing acknowledged yet
+	point         *mirror.Point // what belongs to position; nil: not known
 	offsets       *mm2.OffsetMap
 	// changed grows with whatever a saved entry holds; saved is its value when the last save was taken.
 	changed, saved uint64

@@ -85,7 +85,7 @@ func TestNewsOfAnAssignmentThatIsOverChangeNothing(t *testing.T) {
 	p := hold(t, task, "a", 0, partRunning, 5)
 	task.takeBack(t.Context(), []*partition{p})
 	// What was under way counts until a new start is decided.
-	o.Mirrored(p.tp, []mirror.Span{{Source: 5, Target: 5, Count: 2}})
+	o.Mirrored(p.tp, []mirror.Span{{Source: 5, Target: 5, Count: 2}}, mirror.Point{Source: 7, Target: 7, ProducerID: -1})
 	o.Passed(p.tp, 7)
 	o.Resumed(p.tp)
 	o.Stopped(p.tp, mirror.Stop{Reason: mirror.StopTooLarge, Retry: true, Offset: 7})
@@ -98,7 +98,7 @@ func TestNewsOfAnAssignmentThatIsOverChangeNothing(t *testing.T) {
 	require.EqualValues(t, 7, e.Position)
 	require.EqualValues(t, 7, e.TargetNext)
 
-	o.Mirrored(p.tp, []mirror.Span{{Source: 7, Target: 7, Count: 2}})
+	o.Mirrored(p.tp, []mirror.Span{{Source: 7, Target: 7, Count: 2}}, mirror.Point{Source: 9, Target: 9, ProducerID: -1})
 	o.Passed(p.tp, 9)
 	require.EqualValues(t, 7, p.position)
 	require.EqualValues(t, 7, p.targetNext)

@@ -241,7 +241,7 @@ func TestAnOverdueDrainStoresWhatWasAcknowledgedAndProducesNoMore(t *testing.T) 
 			go func() { done <- task.Run(ctx) }()
 			a := <-assigned
 			require.NotZero(t, a.TargetTopicID, "the path keeps to the topic that the start was decided for")
-			observer{task}.Mirrored(a.Source, []mirror.Span{{Source: 0, Target: 0, Count: 7}})
+			observer{task}.Mirrored(a.Source, []mirror.Span{{Source: 0, Target: 0, Count: 7}}, mirror.Point{Source: 7, Target: 7, ProducerID: -1})
 			observer{task}.Passed(a.Source, 7)
 			dctx, hurry := context.WithCancelCause(context.Background())
 			defer hurry(nil)

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/mirrorflow/mirrorflow/internal/engine/mirror"
 	"github.com/mirrorflow/mirrorflow/internal/engine/mm2"
 	"github.com/mirrorflow/mirrorflow/internal/engine/report"
 	"github.com/mirrorflow/mirrorflow/internal/engine/state"
@@ -21,6 +22,8 @@ type startInput struct {
 	sourceID, targetID [16]byte // as they are now; zero: not known
 	logStart, logEnd   int64    // of the source now; logEnd is the high watermark
 	targetEnd          int64    // -1: not known
+	// countable: between two offsets the source has as many records as it ever had, apart from transactions' ends.
+	countable bool
 }
 
 // startDecision is where to begin, with which map, and what must be told before.
@@ -29,6 +32,8 @@ type startDecision struct {
 	targetNext int64
 	offsets    *mm2.OffsetMap
 	notices    []notice
+	// point is for the path: what was written behind it is found and not written again; nil: not known.
+	point *mirror.Point
 }
 
 // notice is an event that also shows as a condition while the task lives.
@@ -49,6 +54,14 @@ func (in startInput) notice(code, remedy, message string, evidence map[string]an
 // decideStart classifies what happened since the entry was stored and says where copying begins. It never resets in
 // silence: whatever is not simply going on from the stored position is a notice with offsets and counts.
 func decideStart(in startInput) startDecision {
+	d := decidePosition(in)
+	if d.point == nil && in.targetEnd == 0 {
+		d.point = &mirror.Point{Source: d.position, ProducerID: -1} // so that nobody has to ask where the first record will be
+	}
+	return d
+}
+
+func decidePosition(in startInput) startDecision {
 	d := startDecision{position: in.logStart, targetNext: -1, offsets: mm2.NewOffsetMap(0)}
 	name := fmt.Sprintf("%s-%d", in.topic, in.partition)
 	switch {
@@ -75,6 +88,9 @@ func decideStart(in startInput) startDecision {
 	d.lookAtTarget(in, name)
 	if _, _, ok := d.offsets.First(); !ok {
 		d.anchor(in)
+	}
+	if by := in.entry.Producer; by != nil && in.countable && len(d.notices) == 0 {
+		d.point = &mirror.Point{Source: d.position, Target: by.Target, ProducerID: by.ID, Epoch: by.Epoch, Sequence: by.Sequence}
 	}
 	return d
 }

@@ -108,6 +108,36 @@ func TestWhereAPartitionStarts(t *testing.T) {
 	}
 }
 
+func TestAPointIsReliedOnOnlyWhereTheSourceStillHasWhatWasCopied(t *testing.T) {
+	t.Parallel()
+	one := [16]byte{1}
+	good := func() startInput {
+		return startInput{
+			sourceID: one, targetID: one, logEnd: 90, targetEnd: 75, countable: true, hasEntry: true, entry: state.Entry{
+				SourceTopic: "t", SourceTopicID: one, TargetTopicID: one, Position: 60, TargetNext: 65, Map: mapOf(t, [3]int64{0, 5, 60}),
+				Producer: &state.Producer{ID: 7, Epoch: 2, Sequence: 30, Target: 65},
+			},
+		}
+	}
+	require.Equal(t, &mirror.Point{Source: 60, Target: 65, ProducerID: 7, Epoch: 2, Sequence: 30}, decideStart(good()).point)
+	for name, change := range map[string]func(*startInput){
+		"nothing is stored":                       func(in *startInput) { in.hasEntry = false },
+		"no producer was":                         func(in *startInput) { in.entry.Producer = nil },
+		"the topic is compacted":                  func(in *startInput) { in.countable = false },
+		"retention passed the position":           func(in *startInput) { in.logStart = 61 },
+		"the source lost its end":                 func(in *startInput) { in.logEnd = 50 },
+		"the source's topic was made anew":        func(in *startInput) { in.sourceID = [16]byte{2} },
+		"the target's topic was made anew":        func(in *startInput) { in.targetID = [16]byte{2} },
+		"the target lost what it had before":      func(in *startInput) { in.targetEnd = 64 },
+		"the stored producer is an adopted one's": func(in *startInput) { in.entry = state.Entry{SourceTopic: "t", Position: 60, TargetNext: -1} },
+	} {
+		in := good()
+		change(&in)
+		require.Nil(t, decideStart(in).point, name)
+	}
+	require.Equal(t, &mirror.Point{Source: 3, ProducerID: -1}, decideStart(startInput{logStart: 3, logEnd: 90}).point, "an empty target")
+}
+
 func TestTheStateOfATaskIsWhatWasObserved(t *testing.T) {
 	t.Parallel()
 	flow := func(code string, s report.Severity) report.Condition {

@@ -189,7 +189,7 @@ func defaultRooms() rooms {
 				Source: t.cfg.Source, Target: t.cfg.Target, ReadUncommitted: t.cfg.ReadUncommitted, Flow: t.cfg.Identity.FlowID, Task: t.cfg.Identity.Task,
 				ClientID: t.clientName(),
 				Logger:   t.log, Registry: t.cfg.Registry, Observer: observer{t},
-				MayWrite: t.cfg.MayWrite,
+				MayWrite: t.cfg.MayWrite, Anchor: t.anchor,
 			})
 		},
 		store:  openStore,

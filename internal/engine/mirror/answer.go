@@ -214,7 +214,7 @@ func outOfSequence(err error) bool {
 }
 
 // startAnew has what is under way sent under an identity that the partition has not used; the lock is held.
-func (p *mirror) startAnew(t *part) { t.hasID, t.anew = false, true }
+func (p *mirror) startAnew(t *part) { t.hasID, t.anew, t.inherited = false, true, false }
 
 // resend sends what is under way again, of which nothing is on the target, one at a time and after a pause; the lock is
 // held.
@@ -322,11 +322,11 @@ func (p *mirror) acknowledge(t *part, b *sending) {
 	t.acks, t.lastTime, t.solo, t.failures, t.failingSince, t.strange = t.acks+1, b.unit.newest(), false, 0, time.Time{}, 0
 	t.slow = max(0, t.slow-1)
 	t.position = b.next
-	next := b.next
+	next, point := b.next, t.pointBehind(b)
 	p.acked = time.Now()
 	p.metrics.mirrored(t.asg.Source.Topic, n, bytes, b.unit.newest(), p.acked)
 	p.tell(t, func(o Observer, tp TP) {
-		o.Mirrored(tp, spans)
+		o.Mirrored(tp, spans, point)
 		o.Passed(tp, next)
 	})
 	t.remove(b)

@@ -187,7 +187,7 @@ func TestAssignReturnsWhenNoCallOfTheFormerLifeIsUnderWay(t *testing.T) {
 // explosive is a watcher that panics in Mirrored.
 type explosive struct{ *watcher }
 
-func (explosive) Mirrored(TP, []Span) { panic("boom") }
+func (explosive) Mirrored(TP, []Span, Point) { panic("boom") }
 
 // explosiveHandler panics at a log line that the path writes with its lock held.
 type explosiveHandler struct{ slog.Handler }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -41,9 +42,15 @@ type Config struct {
 	MetadataMaxAge time.Duration
 	// MayWrite is asked right before a Produce request is sent; false: not now. It must not block. Default: always.
 	MayWrite func() bool
-	Logger   *slog.Logger          // default: discard
-	Registry prometheus.Registerer // default: no metrics
-	Observer Observer
+	// Anchor stores points, by source partition, and returns when they are durable. Nothing is sent under a producer identity
+	// before, so that a successor knows under which to look. It may be called from several goroutines. While it fails
+	// nothing is sent for AnchorPatience, then without; default: points are not stored.
+	Anchor func(ctx context.Context, points map[TP]Point) error
+	// AnchorPatience: default 10 s.
+	AnchorPatience time.Duration
+	Logger         *slog.Logger          // default: discard
+	Registry       prometheus.Registerer // default: no metrics
+	Observer       Observer
 }
 
 func (c *Config) setDefaults() error {
@@ -59,6 +66,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.RetryMax, 30*time.Second)
 	setDefault(&c.MissingGrace, 3*time.Second)
 	setDefault(&c.MetadataMaxAge, 10*time.Second)
+	setDefault(&c.AnchorPatience, 10*time.Second)
 	if c.MayWrite == nil {
 		c.MayWrite = func() bool { return true }
 	}

@@ -240,17 +240,14 @@ func TestUnassignGivesUpWhenTheTargetDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, on way) {
 		_, target, b := fakes(t, on, 100)
+		refused := make(chan struct{}, 1)
 		target.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			target.KeepControl()
+			notify(refused)
 			return answerProduce(t, req, kerr.NotEnoughReplicas), nil, true
 		})
 		b.assign(topic, 1, 0)
-		wait.For(t, 5*time.Second, "a batch under way", func() error {
-			if b.path.InFlight() == 0 {
-				return errors.New("none")
-			}
-			return nil
-		})
+		<-refused
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		require.ErrorIs(t, b.path.Unassign(ctx, []TP{first}), context.DeadlineExceeded)

@@ -63,11 +63,12 @@ func TestB24_B26_B102_FaultsOfEitherSideNeitherLoseNorRepeatNorReorder(t *testin
 		}
 		fill(12_000)
 		b.assign(topic, 4, 0)
+		b.until(source, topic)
 
 		for range 6 {
-			fill(3000)
 			// The target appends, and its answers are lost.
 			require.NoError(t, toTarget.Stall(faultnet.Downward))
+			fill(3000)
 			wait.For(t, 5*time.Second, "a batch under way", func() error {
 				if b.path.InFlight() == 0 {
 					return errors.New("none")

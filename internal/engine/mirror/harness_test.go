@@ -46,7 +46,7 @@ func newWatcher() *watcher {
 	return &watcher{spans: map[TP][]Span{}, passed: map[TP]int64{}, ends: map[TP]Ends{}, stops: map[TP][]Stop{}, open: map[TP]*Stop{}}
 }
 
-func (w *watcher) Mirrored(tp TP, spans []Span) {
+func (w *watcher) Mirrored(tp TP, spans []Span, _ Point) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range spans {

@@ -46,6 +46,7 @@ type mirror struct {
 	wakeCheck      chan struct{}
 	wakeProbe      chan struct{}
 	wakeSettings   chan struct{}
+	wakeAnchor     chan struct{}
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // Run's, for what answers of the hub set going; nil: not now
@@ -78,6 +79,7 @@ type mirror struct {
 	opened    []*lane // have no goroutine yet
 	probes    []*lane // want to know how long their line is
 	settings  map[string]topicSettings
+	toAnchor  []*part
 	// expiration is the target's producer.id.expiration.ms.
 	expiration     time.Duration
 	expirationRead time.Time
@@ -102,7 +104,7 @@ func newMirror(cfg Config) (_ *mirror, err error) {
 	p := &mirror{
 		codec: compression, hub: cfg.Hub, cfg: cfg, askAgain: time.Minute, fault: make(chan error, 1), parts: map[TP]*part{}, used: map[TP]identity{},
 		wakeFetch: make(chan struct{}, 1), wakeProduce: make(chan struct{}, 1), wakeCheck: make(chan struct{}, 1),
-		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, spreads: map[int32]*spread{},
+		wakeProbe: make(chan struct{}, 1), wakeSettings: make(chan struct{}, 1), wakeAnchor: make(chan struct{}, 1), lanes: map[laneKey]*lane{}, spreads: map[int32]*spread{},
 		settings:   map[string]topicSettings{},
 		expiration: defaultExpiration,
 	}
@@ -181,6 +183,7 @@ func (p *mirror) Run(ctx context.Context) error {
 	p.spawn("the order of writing", func() { p.produceLoop(ctx) })
 	p.spawn("the length of lines", func() { p.probeLoop(ctx) })
 	p.spawn("the target's settings", func() { p.settingsLoop(ctx) })
+	p.spawn("anchoring", func() { p.anchorLoop(ctx) })
 	var err error
 	select {
 	case <-ctx.Done():

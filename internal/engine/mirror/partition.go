@@ -64,6 +64,9 @@ type part struct {
 	appendTime bool                 // the target gives its own timestamps
 	odd        map[oddity]*oddities // told together later
 
+	takeover
+	anchorage
+
 	stop     *Stop // last one told and not yet over
 	retryAt  time.Time
 	attempts int
@@ -95,6 +98,7 @@ func (p *mirror) reset(t *part, a Assignment) {
 		src: view{min: p.source.asked, id: a.SourceTopicID, leader: -1, epoch: -1},
 		tgt: view{min: p.target.asked, id: a.TargetTopicID, leader: -1, epoch: -1},
 	}
+	p.takeUp(t, a.Point)
 	p.start(t)
 	p.settle(t)
 	p.source.markDirty(a.Source.Topic)
@@ -117,6 +121,7 @@ func (p *mirror) dropQueue(t *part) {
 	p.metrics.discarded.Add(float64(t.queue.bytes()))
 	t.queue.drop()
 	p.account(t)
+	t.lookAgain()
 	t.fetchOffset = t.position
 	if last := t.last(); last != nil {
 		t.fetchOffset = last.next

@@ -21,6 +21,20 @@ type Assignment struct {
 	// TargetTopicID as it was when Start was decided; another id stops the partition with
 	// StopTargetMissing. Zero: the id found first is the one to keep to.
 	TargetTopicID [16]byte
+	// Point is how far an earlier run had come, with Start as its Source: what that run wrote behind the point is found on the
+	// target and not written again. nil: not known, or not to be relied on.
+	Point *Point
+}
+
+// Point is what a successor needs to go on exactly where a run of a partition ended.
+type Point struct {
+	// Source is the next source offset to mirror; Target the target offset behind the last record written before.
+	Source, Target int64
+	// ProducerID and Epoch are the identity under which the next record is written, Sequence its number. ProducerID -1: only
+	// Target is known.
+	ProducerID int64
+	Epoch      int16
+	Sequence   int32
 }
 
 // Span says that Count consecutive acknowledged records, at source offsets Source..Source+Count-1,
@@ -82,7 +96,9 @@ type Ends struct{ LogStart, HighWatermark, LastStable int64 }
 // order, and none for an older Assign once a newer one has returned. They must be quick, and must
 // not call the path: Assign, Unassign and Drain wait for the call under way.
 type Observer interface {
-	Mirrored(source TP, spans []Span)
+	// Mirrored tells of acknowledged records; next is the point behind them, which may be stored. Nothing but both together
+	// is true: a position without its point is none to go on from exactly.
+	Mirrored(source TP, spans []Span, next Point)
 	// Passed says that everything below next has been read and acknowledged or is not to be
 	// mirrored (control records, aborted data, compacted holes): the position may be stored.
 	Passed(source TP, next int64)

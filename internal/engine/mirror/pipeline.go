@@ -170,6 +170,9 @@ func (p *mirror) nextBatch(ctx context.Context, t *part, l *lane, now time.Time)
 	if t.broken {
 		return nil
 	}
+	if !p.caughtUp(ctx, t, l) {
+		return nil
+	}
 	b := t.next()
 	if b == nil && (t.state != running || t.queue.empty()) {
 		return nil
@@ -193,6 +196,10 @@ func (p *mirror) nextBatch(ctx context.Context, t *part, l *lane, now time.Time)
 		}
 		if !had || old.pid != t.id.pid || old.epoch != t.id.epoch {
 			p.renumber(t)
+			t.anchored = false
+		}
+		if !p.isAnchored(t) {
+			return nil
 		}
 	}
 	if b == nil {
@@ -222,7 +229,7 @@ func (p *mirror) rereads(t *part, now time.Time) bool {
 
 // ready tells whether there is anything to send, now or when what is under way has ended.
 func (t *part) ready() bool {
-	return t.stale == 0 && (t.next() != nil || t.unread || t.describe || t.state == running && !t.queue.empty())
+	return t.stale == 0 && (t.next() != nil || t.unread || t.describe || t.state == running && (!t.queue.empty() || t.point != nil))
 }
 
 // take moves the head of the queue into the pipeline; the lock is held.

@@ -97,6 +97,8 @@ func (p *mirror) found(t *part, all []sought, f finding) {
 		slog.Int("batches", len(all)), slog.Int("there", len(f.bases)), slog.Bool("known", f.tail.Known), slog.Int("last_sequence", int(f.tail.LastSequence)),
 		slog.Int64("log_end", f.tail.LogEnd))
 	switch {
+	case f.foreign && p.superseded(t, all[0]):
+		return
 	case f.foreign:
 		p.odd(t, identityUsed, all[0].expect, f.tail.LogEnd, fmt.Sprintf(
 			"Somebody else writes to partition %d of topic %s on the target under this flow's producer id %d: its last sequence there is %d of epoch %d.",

@@ -18,7 +18,7 @@ const (
 
 	keyVersion      = 1 // of heads and notes, and of blocks without a term
 	blockKeyVersion = 2
-	headVersion     = 2 // 1: no generation, no flow
+	headVersion     = 3 // 1: no generation, no flow; 2: no producer
 	blockVersion    = 1
 
 	blockBytes = 16 << 10
@@ -75,6 +75,7 @@ type head struct {
 	targetID   [16]byte
 	position   int64
 	targetNext int64
+	producer   *Producer
 	prefix     []byte
 	blocks     []uint64
 	rest       []byte
@@ -150,6 +151,7 @@ func encodeEntry(e Entry, by stamp) (value []byte, blocks map[uint64][]byte, err
 	b = append(b, e.TargetTopicID[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Position))
 	b = binary.BigEndian.AppendUint64(b, uint64(e.TargetNext))
+	b = appendProducer(b, e.Producer)
 	b = append(b, byte(len(prefix)))
 	b = append(b, prefix...)
 	full := len(body) / blockBytes
@@ -165,6 +167,32 @@ func encodeEntry(e Entry, by stamp) (value []byte, blocks map[uint64][]byte, err
 		b = binary.BigEndian.AppendUint64(b, hash)
 	}
 	return append(b, body[full*blockBytes:]...), blocks, nil
+}
+
+// appendProducer writes whether there is one, and it.
+func appendProducer(b []byte, p *Producer) []byte {
+	if p == nil {
+		return append(b, 0)
+	}
+	b = binary.BigEndian.AppendUint64(append(b, 1), uint64(p.ID))
+	b = binary.BigEndian.AppendUint16(b, uint16(p.Epoch))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.Sequence))
+	return binary.BigEndian.AppendUint64(b, uint64(p.Target))
+}
+
+func (d *decoder) producer() *Producer {
+	switch there := d.byte(); {
+	case d.err != nil || there == 0:
+		return nil
+	case there != 1:
+		d.err = fmt.Errorf("%w: a producer of kind %d", ErrCodec, there)
+		return nil
+	}
+	p := &Producer{ID: int64(d.uint64()), Epoch: int16(d.uint16()), Sequence: int32(d.uint32()), Target: int64(d.uint64())}
+	if d.err == nil && (p.ID < 0 || p.Epoch < 0 || p.Sequence < 0 || p.Target < 0) {
+		d.err = fmt.Errorf("%w: producer %d, epoch %d, sequence %d, target %d", ErrCodec, p.ID, p.Epoch, p.Sequence, p.Target)
+	}
+	return p
 }
 
 func hashOf(b []byte) uint64 {
@@ -188,6 +216,9 @@ func parseHead(b []byte) (head, error) {
 	copy(h.sourceID[:], d.take(16))
 	copy(h.targetID[:], d.take(16))
 	h.position, h.targetNext = int64(d.uint64()), int64(d.uint64())
+	if version > 2 {
+		h.producer = d.producer()
+	}
 	h.prefix = d.take(int(d.byte()))
 	n := int(d.uint16())
 	if d.err == nil && (n > maxBlocks || n*8 > len(d.buf)) {
@@ -211,7 +242,7 @@ func parseHead(b []byte) (head, error) {
 func (h head) entry(blocks map[blockID][]byte) (e Entry, complete bool) {
 	e = Entry{
 		SourceTopic: h.source, SourceTopicID: h.sourceID, TargetTopicID: h.targetID, Position: h.position, TargetNext: h.targetNext,
-		LeaseEpoch: h.epoch,
+		LeaseEpoch: h.epoch, Producer: h.producer,
 	}
 	if len(h.prefix) == 0 {
 		return e, len(h.blocks) == 0 && len(h.rest) == 0

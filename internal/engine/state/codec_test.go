@@ -32,8 +32,10 @@ func full(m *mm2.OffsetMap) Entry {
 
 func TestEntrySurvivesEncoding(t *testing.T) {
 	t.Parallel()
+	known := full(nil)
+	known.Producer = &Producer{ID: 1 << 40, Epoch: 32766, Sequence: 1<<31 - 1, Target: 1 << 50}
 	for name, e := range map[string]Entry{
-		"no map": full(nil), "empty map": full(mm2.NewOffsetMap(0)), "short map": full(holed(t, 3)), "map of many blocks": full(holed(t, 8000)),
+		"producer": known, "no map": full(nil), "empty map": full(mm2.NewOffsetMap(0)), "short map": full(holed(t, 3)), "map of many blocks": full(holed(t, 8000)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,8 +30,9 @@
 // Numbers are big-endian, strings have a uint16 length; "mf" marks keys as ours.
 //
 //	head  key:   "mf", 1, 'H', remote topic, int32 partition
-//	      value: 2, int64 generation, int64 lease epoch, flow, source topic, source topic id (16 bytes), target topic id
-//	             (16 bytes), int64 position, int64 target next, map prefix (uint8 length), uint16 count of blocks, a uint64
+//	      value: 3, int64 generation, int64 lease epoch, flow, source topic, source topic id (16 bytes), target topic id
+//	             (16 bytes), int64 position, int64 target next, producer (0, or 1, int64 id, int16 epoch, int32 sequence, int64
+//	             target offset), map prefix (uint8 length), uint16 count of blocks, a uint64
 //	             hash for each, rest of the map
 //	block key:   "mf", 2, 'B', remote topic, int32 partition, int64 generation, int64 lease epoch, uint64 hash
 //	      value: 1, bytes of the map
@@ -51,8 +52,8 @@
 // first head, and then removes those of earlier generations.
 //
 // Version 1 of heads has no generation and no flow (they count as 0 and empty),
-// and its blocks, keys of version 1, no generation and no epoch. Both are read;
-// the first save replaces them. A record of a newer version than this program
+// and its blocks, keys of version 1, no generation and no epoch. Version 2 has no
+// producer. All are read; the first save replaces them. A record of a newer version than this program
 // knows ends a Load with ErrVersion: nothing may be decided without it.
 //
 // Start at Store.

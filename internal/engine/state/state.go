@@ -22,8 +22,19 @@ type Entry struct {
 	Position int64
 	// TargetNext is the target offset after the last acknowledged record; -1: none yet.
 	TargetNext int64
+	// Producer is under which identity the next record is written; nil: not known.
+	Producer   *Producer
 	Map        *mm2.OffsetMap // nil: none, as in what was adopted from MM2
 	LeaseEpoch int64          // of the writer, as read; Save puts its own
+}
+
+// Producer is the identity of an idempotent producer at a position: the next record has the number Sequence, and lies at the
+// target offset Target unless somebody else writes there.
+type Producer struct {
+	ID       int64
+	Epoch    int16
+	Sequence int32
+	Target   int64
 }
 
 // Store is opened for one (source alias, target cluster).

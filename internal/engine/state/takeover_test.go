@@ -2,6 +2,8 @@ package state
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,19 +152,39 @@ func TestATakeOverLeavesNoBlocksOfEarlierGenerationsBehind(t *testing.T) {
 	}
 }
 
-func TestStateOfVersion1IsReadAndReplaced(t *testing.T) {
+func TestStateOfOlderVersionsIsReadAndReplaced(t *testing.T) {
 	t.Parallel()
+	for version := range byte(headVersion) {
+		if version > 0 {
+			t.Run(fmt.Sprint(version), func(t *testing.T) {
+				t.Parallel()
+				stateOfVersion(t, version)
+			})
+		}
+	}
+}
+
+func stateOfVersion(t *testing.T, version byte) {
+	t.Helper()
 	cluster := fake(t, kfake.SeedTopics(1, mm2.StateTopic(alias)))
 	m := holed(t, 8000)
 	now, parts, err := encodeEntry(Entry{SourceTopic: "orders", Position: 70, TargetNext: 60, Map: m}, stamp{term{1, 8}, ""})
 	require.NoError(t, err)
-	// As it was: version 1, no generation, no flow.
-	old := append([]byte{1}, now[9:17]...)
-	require.Zero(t, binary.BigEndian.Uint16(now[17:]))
-	old = append(old, now[19:]...)
+	// As it was: before version 3 no producer, in version 1 no generation and no flow.
+	producer := 1 + 8 + 8 + 2 + 2 + len("orders") + 16 + 16 + 8 + 8
+	require.Zero(t, now[producer])
+	now = slices.Delete(now, producer, producer+1)
+	old := append([]byte{version}, now[1:]...)
+	by := term{1, 8}
+	if version == 1 {
+		old = append([]byte{1}, now[9:17]...)
+		require.Zero(t, binary.BigEndian.Uint16(now[17:]))
+		old = append(old, now[19:]...)
+		by = term{}
+	}
 	records := []*kgo.Record{{Topic: mm2.StateTopic(alias), Key: headKey(key(0)), Value: old}}
 	for hash, b := range parts {
-		records = append(records, &kgo.Record{Topic: mm2.StateTopic(alias), Key: blockKey(key(0), blockID{hash: hash}), Value: b})
+		records = append(records, &kgo.Record{Topic: mm2.StateTopic(alias), Key: blockKey(key(0), blockID{by, hash}), Value: b})
 	}
 	require.NoError(t, client(t, cluster).ProduceSync(within(t), records...).FirstErr())
 
@@ -170,6 +192,7 @@ func TestStateOfVersion1IsReadAndReplaced(t *testing.T) {
 	got := load(t, s)
 	require.EqualValues(t, 70, got.Position)
 	require.EqualValues(t, 8, got.LeaseEpoch)
+	require.Nil(t, got.Producer)
 	require.Equal(t, m.Runs(), got.Map.Runs())
 	save(t, s, 90, m)
 	got = load(t, open(t, cluster, 1))
