@@ -28,7 +28,7 @@ func (t *Task) anchor(ctx context.Context, points map[mirror.TP]mirror.Point) er
 			p.touch()
 		}
 		p.mu.Unlock()
-		if !deciding && position != at.Source {
+		if deciding || position != at.Source {
 			return fmt.Errorf("engine: the point of %s belongs to offset %d, and its position is %d", p, at.Source, position)
 		}
 	}
@@ -45,16 +45,19 @@ func producerOf(at *mirror.Point) *state.Producer {
 	return &state.Producer{ID: at.ProducerID, Epoch: at.Epoch, Sequence: at.Sequence, Target: at.Target}
 }
 
+// errNotTold says that a partition cannot start before the source has said whether its topic is compacted.
+var errNotTold = errors.New("engine: the source has not told the topic's cleanup.policy")
+
 var errPolicy = errors.New("engine: the answer to DescribeConfigs has another form than expected")
 
-// countable tells of which topics the records between two offsets can be counted: those that are not compacted. Where the
-// source does not say, none are.
+// countable tells of which topics the records between two offsets can be counted: those that are not compacted. A topic about
+// which the source may not be asked is none. A topic that is not in the answer could not be asked about now.
 func (t *Task) countable(ctx context.Context, pending []pendingStart) map[string]bool {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	asked := map[string]bool{}
 	for _, s := range pending {
 		topic := s.p.tp.Topic
-		if e, ok := t.entryOf(topic, s.p.tp.Partition); asked[topic] || !ok || e.Producer == nil {
+		if asked[topic] || !t.hasPoint(s.p) {
 			continue
 		}
 		asked[topic] = true
@@ -68,7 +71,7 @@ func (t *Task) countable(ctx context.Context, pending []pendingStart) map[string
 	}
 	answer, err := req.RequestWith(ctx, t.source.client)
 	if err != nil {
-		t.log.Warn("it is not known which topics are compacted, so that what was copied last is copied again", slog.Any("error", err))
+		t.source.failed("start", err)
 		return out
 	}
 	for _, r := range answer.Resources {
@@ -77,11 +80,26 @@ func (t *Task) countable(ctx context.Context, pending []pendingStart) map[string
 			err = errPolicy
 		}
 		if err != nil {
-			t.log.Warn("it is not known whether a topic is compacted, so that what was copied last is copied again", slog.String("topic", r.ResourceName), slog.Any("error", err))
+			if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
+				t.log.Warn("the source does not say whether a topic is compacted, so that what was copied last is copied again", slog.String("topic", r.ResourceName))
+				out[r.ResourceName] = false
+			}
 			continue
 		}
 		policy := r.Configs[0].Value
 		out[r.ResourceName] = policy != nil && !strings.Contains(*policy, "compact")
 	}
 	return out
+}
+
+// hasPoint tells whether a partition has a point to go on from.
+func (t *Task) hasPoint(p *partition) bool {
+	p.mu.Lock()
+	held := p.point
+	p.mu.Unlock()
+	if held != nil {
+		return held.ProducerID >= 0
+	}
+	e, ok := t.entryOf(p.tp.Topic, p.tp.Partition)
+	return ok && e.Producer != nil
 }

@@ -55,7 +55,11 @@ func (t *Task) start(ctx context.Context, pending []pendingStart) bool {
 	var begun []*partition
 	ok := true
 	for i, s := range pending {
-		a, err := t.startOne(c, s, src[sources[i]], tgt[targets[i]], countable[s.p.tp.Topic])
+		yes, known := countable[s.p.tp.Topic]
+		a, err := mirror.Assignment{}, errNotTold
+		if known || !t.hasPoint(s.p) {
+			a, err = t.startOne(c, s, src[sources[i]], tgt[targets[i]], yes)
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return false

@@ -55,8 +55,8 @@ func (in startInput) notice(code, remedy, message string, evidence map[string]an
 // silence: whatever is not simply going on from the stored position is a notice with offsets and counts.
 func decideStart(in startInput) startDecision {
 	d := decidePosition(in)
-	if d.point == nil && in.targetEnd == 0 {
-		d.point = &mirror.Point{Source: d.position, ProducerID: -1} // so that nobody has to ask where the first record will be
+	if d.point == nil && in.targetEnd >= 0 {
+		d.point = &mirror.Point{Source: d.position, Target: in.targetEnd, ProducerID: -1} // where the first record will be
 	}
 	return d
 }

@@ -133,9 +133,10 @@ func TestAPointIsReliedOnOnlyWhereTheSourceStillHasWhatWasCopied(t *testing.T) {
 	} {
 		in := good()
 		change(&in)
-		require.Nil(t, decideStart(in).point, name)
+		d := decideStart(in)
+		require.Equal(t, &mirror.Point{Source: d.position, Target: in.targetEnd, ProducerID: -1}, d.point, name)
 	}
-	require.Equal(t, &mirror.Point{Source: 3, ProducerID: -1}, decideStart(startInput{logStart: 3, logEnd: 90}).point, "an empty target")
+	require.Nil(t, decideStart(startInput{logStart: 3, logEnd: 90, targetEnd: -1}).point)
 }
 
 func TestTheStateOfATaskIsWhatWasObserved(t *testing.T) {

@@ -50,6 +50,7 @@ func TestAdjustProcsSetsWhatIsNeeded(t *testing.T) {
 			return limit
 		})
 	}()
+	ticks <- time.Time{} // passed over: by now it has begun
 	look := func(after time.Duration, cpus float64) {
 		now = now.Add(after)
 		used += time.Duration(cpus * float64(after))

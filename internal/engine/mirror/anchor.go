@@ -12,7 +12,7 @@ import (
 type anchorage struct {
 	anchored  bool
 	anchoring bool
-	homeless  time.Time // since when its point cannot be stored; zero: it can, or was not tried
+	homeless  time.Time // since when its point is to be stored; zero: it is
 }
 
 // pointBehind is the point behind an acknowledged batch; the lock is held.
@@ -33,6 +33,9 @@ func (p *mirror) isAnchored(t *part) bool {
 		return true
 	case !t.anchoring:
 		t.anchoring = true
+		if t.homeless.IsZero() {
+			t.homeless = time.Now()
+		}
 		p.toAnchor = append(p.toAnchor, t)
 		notify(p.wakeAnchor)
 	}
@@ -43,6 +46,8 @@ func (p *mirror) isAnchored(t *part) bool {
 type anchoredPart struct {
 	part  *part
 	gen   uint64
+	tp    TP
+	to    TP
 	id    identity // of its next record
 	point Point
 	v     view
@@ -70,7 +75,7 @@ func (p *mirror) waitingForAnchor() (all []anchoredPart) {
 			if head := t.head(); head != nil { // what is sent again comes first
 				id, target = head.id, head.expect
 			}
-			all = append(all, anchoredPart{t, t.gen, id, Point{
+			all = append(all, anchoredPart{t, t.gen, t.asg.Source, t.asg.Target, id, Point{
 				Source: t.position, Target: target, ProducerID: id.pid, Epoch: id.epoch, Sequence: id.seq,
 			}, t.tgt})
 		}
@@ -87,14 +92,14 @@ func (p *mirror) anchor(ctx context.Context, all []anchoredPart) {
 		a := &all[i]
 		if a.point.Target < 0 {
 			// Where the log ends is where the next record will be.
-			tail, lost := p.settled(ctx, a.v.leader, a.part.asg.Target, a.v, a.id.pid)
+			tail, lost := p.settled(ctx, a.v.leader, a.to, a.v, a.id.pid)
 			if lost != nil {
 				err = lost
 				continue
 			}
 			a.point.Target = tail.LogEnd
 		}
-		points[a.part.asg.Source] = a.point
+		points[a.tp] = a.point
 	}
 	if len(points) > 0 {
 		failed := p.events.flush(ctx) // so that the observer has every position that a point belongs to
@@ -111,7 +116,7 @@ func (p *mirror) anchor(ctx context.Context, all []anchoredPart) {
 	now := time.Now()
 	p.locked(func() {
 		for _, a := range all {
-			_, stored := points[a.part.asg.Source]
+			_, stored := points[a.tp]
 			p.moored(a, stored, err, now)
 		}
 	})
@@ -131,15 +136,12 @@ func (p *mirror) moored(a anchoredPart, stored bool, err error, now time.Time) {
 		if t.expect < 0 && len(t.under) == 0 {
 			t.expect = a.point.Target
 		}
-	case t.homeless.IsZero():
-		t.homeless = now
-		fallthrough
 	case now.Sub(t.homeless) < p.cfg.AnchorPatience:
 		t.notBefore = now.Add(anchorPause)
 		p.enlistLater(t, anchorPause)
 		return
 	default:
-		t.anchored = true
+		t.anchored, t.homeless = true, time.Time{}
 		p.cfg.Logger.Warn("copying goes on without a point: a crash would copy the tail again", slog.String("topic", t.asg.Source.Topic),
 			slog.Int("partition", int(t.asg.Source.Partition)), slog.Any("error", err))
 	}

@@ -157,6 +157,7 @@ func (p *mirror) enqueue(t *part, h *unpacked) {
 		return
 	}
 	switch {
+	case len(t.left) > 0: // what was found of it counts together with the rest only, and so does what lies between
 	case !t.queue.empty(): // the last batch made from the queue goes up to fetchOffset
 	case t.last() != nil:
 		t.last().next = next

@@ -255,6 +255,7 @@ func (p *mirror) checkLoop(ctx context.Context) {
 				if t.state == waiting && !now.Before(t.retryAt) {
 					p.retry(t)
 				}
+				p.runShort(t, now)
 			}
 			if p.hasIDs && p.ids.pid < 0 {
 				p.wantIdentity(ctx, now)

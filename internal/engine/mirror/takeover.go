@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -19,8 +20,9 @@ type takeover struct {
 	legacy legacy
 	// left are those records of legacy.there that were not found in the source yet, found those that were. Both count together
 	// or not at all.
-	left  []stretch
-	found []Span
+	left       []stretch
+	found      []Span
+	shortSince time.Time // since when the source has nothing more, and some are left; zero: it has
 	// inherited is set while the identity is one that an earlier run wrote under, and may still.
 	inherited bool
 }
@@ -58,11 +60,35 @@ func (p *mirror) caughtUp(ctx context.Context, t *part, l *lane) bool {
 		})
 		return false
 	}
+	if len(t.left) == 0 {
+		return true
+	}
 	for len(t.left) > 0 && !t.queue.empty() {
 		p.skip(t)
 	}
+	p.settle(t) // else nobody would, where nothing is sent
 	return len(t.left) == 0
 }
+
+// shortFor is for how long a source must have fewer records than were copied before it counts as having lost them: its leader
+// may be behind for a moment after a change.
+const shortFor = 10 * time.Second
+
+// runShort notices a source that does not have as many records as an earlier run copied from it; the lock is held.
+func (p *mirror) runShort(t *part, now time.Time) {
+	switch {
+	case len(t.left) == 0 || t.state != running || !t.queue.empty() || t.ends.HighWatermark < 0 || t.behind(p.cfg.ReadUncommitted):
+		t.shortSince = time.Time{}
+	case t.shortSince.IsZero():
+		t.shortSince = now
+	case now.Sub(t.shortSince) >= shortFor:
+		p.disinherit(t, errShort)
+		p.reconsider(t)
+		p.enlist(t)
+	}
+}
+
+var errShort = errors.New("mirror: the source has fewer records than were copied from it")
 
 // lookAgain has what was found in the source looked for anew, since it is read anew; the lock is held.
 func (t *takeover) lookAgain() { t.left, t.found = slices.Clone(t.legacy.there), nil }
@@ -71,6 +97,7 @@ func (t *takeover) lookAgain() { t.left, t.found = slices.Clone(t.legacy.there),
 type legacy struct {
 	there   []stretch // its records on the target, which come next from the source and are not written again
 	last    []byte    // the body of the last one; nil: it could not be read
+	doubt   error     // why they cannot be relied on; nil: they can
 	alive   bool      // the target knows the producer, so its numbers go on
 	next    int32     // the first of them
 	end     int64     // of the log
@@ -94,6 +121,10 @@ func (p *mirror) inheritance(ctx context.Context, broker int32, tp TP, v view, a
 	default:
 		err = p.headers(ctx, broker, tp, v.id, at.Target, left.look(at))
 	}
+	ahead := (int64(left.next) - int64(after)) & 0x7fffffff
+	if err == nil && left.alive && ahead > 0 && ahead < 1<<30 {
+		return left, errUnsettled // more came since the entry was read
+	}
 	if err == nil && len(left.there) > 0 {
 		err = p.lastOf(ctx, broker, tp, v, &left)
 	}
@@ -102,7 +133,10 @@ func (p *mirror) inheritance(ctx context.Context, broker int32, tp TP, v view, a
 		p.cfg.Logger.Warn("what an earlier run left on the target cannot be read", slog.String("topic", tp.Topic), slog.Int("partition", int(tp.Partition)), slog.Any("error", err))
 		err = nil
 	}
-	if left.next != after {
+	switch unused := !tail.Known || tail.ProducerEpoch < at.Epoch; {
+	case unused && at.Sequence == 0 && len(left.there) == 0:
+		left.alive = true // nothing came under it so far: what may still come, and what comes now, have the same numbers
+	case left.next != after:
 		left.alive = false // its numbers do not follow from the point: they are not ours to go on with
 	}
 	return left, err
@@ -128,14 +162,12 @@ func (l *legacy) look(at Point) func(batch.Batch) bool {
 func (p *mirror) lastOf(ctx context.Context, broker int32, tp TP, v view, left *legacy) error {
 	end := left.there[len(left.there)-1]
 	at := end.target + end.count - 1
-	fault := error(nil)
-	err := p.headers(ctx, broker, tp, v.id, at, func(b batch.Batch) bool {
+	return p.headers(ctx, broker, tp, v.id, at, func(b batch.Batch) bool {
 		if b.BaseOffset() <= at && at < b.NextOffset() {
-			left.last, fault = batch.Body(b, int(at-b.BaseOffset()), maxOld, p.codec)
+			left.last, left.doubt = batch.Body(b, int(at-b.BaseOffset()), maxOld, p.codec)
 		}
 		return false
 	})
-	return errors.Join(err, fault)
 }
 
 // sequenceAfter is the number that follows a sequence number.
@@ -156,9 +188,14 @@ func (p *mirror) inherit(t *part, at Point, left legacy, err error) {
 	defer p.enlist(t)
 	if err != nil {
 		p.metrics.failure("target", "take over", err)
+		if t.failingSince.IsZero() {
+			t.failingSince = time.Now()
+		}
 		p.pause(t, err)
 		return
 	}
+	t.failures, t.failingSince = 0, time.Time{}
+	p.worked(t, false)
 	t.point, t.legacy = nil, left
 	t.lookAgain()
 	n := int64(0)
@@ -175,12 +212,17 @@ func (p *mirror) inherit(t *part, at Point, left legacy, err error) {
 	}
 	t.expect = left.end
 	id := identity{pid: at.ProducerID, epoch: at.Epoch, seq: at.Sequence}
-	p.used[t.asg.Target] = id
+	if old, was := p.used[t.asg.Target]; !was || old.pid != id.pid || old.epoch < id.epoch {
+		p.used[t.asg.Target] = id
+	}
 	t.hasID, t.anew, t.inherited, t.anchored = false, false, false, false
 	t.id = id // for the numbers of what is there
 	if left.alive {
 		// The same numbers go on, so that what the earlier run may still write and what comes now cannot both land.
 		t.hasID, t.inherited, t.anchored = true, true, true
+	}
+	if left.doubt != nil && len(left.there) > 0 {
+		p.disinherit(t, left.doubt)
 	}
 }
 
@@ -247,7 +289,7 @@ func (p *mirror) disinherit(t *part, cause error) {
 		t.asg.Target.Partition, t.asg.Target.Topic, first.target, last.target+last.count-1, t.position))
 	p.cfg.Logger.Warn("what an earlier run wrote is not what the source has", slog.String("topic", t.asg.Target.Topic),
 		slog.Int("partition", int(t.asg.Target.Partition)), slog.Int64("target_offset", first.target), slog.Any("error", cause))
-	t.legacy, t.left, t.found = legacy{}, nil, nil
+	t.legacy, t.left, t.found, t.shortSince = legacy{}, nil, nil, time.Time{}
 	p.startAnew(t)
 	p.dropQueue(t)
 }
@@ -266,6 +308,7 @@ func (p *mirror) superseded(t *part, first sought) bool {
 	}
 	p.rewind(t, 0)
 	t.point = &at
+	p.settle(t)
 	p.enlist(t)
 	return true
 }
