@@ -131,6 +131,16 @@ type Process struct {
 	child *childproc.Process
 	grace time.Duration
 	out   *output
+	read  chan struct{} // closed when all of the output was read
+}
+
+// drained waits, once the process has ended, for what it wrote last, which may still be in the pipe; for a second at most,
+// since a grandchild may keep the pipe open.
+func (p *Process) drained() {
+	select {
+	case <-p.read:
+	case <-time.After(time.Second):
+	}
 }
 
 // Start starts a command that ends, at the latest, with the test. When the test fails, the end of the command's output is
@@ -156,7 +166,7 @@ func Start(tb testing.TB, o Options) *Process {
 	for k, v := range o.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	p := &Process{name: filepath.Base(o.Path), grace: o.Grace, out: &output{changed: make(chan struct{})}}
+	p := &Process{name: filepath.Base(o.Path), grace: o.Grace, out: &output{changed: make(chan struct{})}, read: make(chan struct{})}
 	// A pipe of our own instead of a writer in cmd: Wait would else hang on as long as a grandchild has it open.
 	reader, writer, err := os.Pipe()
 	require.NoError(tb, err)
@@ -168,9 +178,8 @@ func Start(tb testing.TB, o Options) *Process {
 		require.NoError(tb, err)
 	}
 	require.NoError(tb, closeErr)
-	read := make(chan struct{})
 	go func() {
-		defer close(read)
+		defer close(p.read)
 		// An error here is the pipe's end.
 		_, _ = io.Copy(p.out, reader)
 	}()
@@ -180,13 +189,9 @@ func Start(tb testing.TB, o Options) *Process {
 				tb.Errorf("end %s: %v", p.name, err)
 			}
 		}
-		select {
-		case <-read:
-		case <-time.After(time.Second):
-			// A grandchild keeps the pipe open.
-		}
+		p.drained()
 		_ = reader.Close()
-		<-read
+		<-p.read
 		if tb.Failed() {
 			tb.Logf("end of the output of %s (pid %d):\n%s", p.name, p.Pid(), tail(p.Output(), 80))
 		}
@@ -228,11 +233,9 @@ func (p *Process) WaitMatch(tb testing.TB, pattern string, timeout time.Duration
 		select {
 		case <-changed:
 		case <-p.child.Done():
-			// What it wrote last may still be in the pipe; it comes soon or not at all.
-			select {
-			case <-changed:
-				continue
-			case <-time.After(200 * time.Millisecond):
+			p.drained()
+			if m := re.FindStringSubmatch(p.Output()); m != nil {
+				return m
 			}
 			require.FailNowf(tb, "the process ended", "%s ended (%v) before its output matched %q:\n%s", p.name, p.child.Err(), pattern, tail(p.Output(), 40))
 		case <-timer.C:
@@ -266,6 +269,7 @@ func (p *Process) ExitErr(tb testing.TB, timeout time.Duration) error {
 	tb.Helper()
 	select {
 	case <-p.child.Done():
+		p.drained() // so that Output has all of it
 		return p.child.Err()
 	case <-time.After(timeout):
 		require.FailNowf(tb, "still running", "%s did not end within %s", p.name, timeout)
