@@ -42,7 +42,7 @@ func (p *mirror) isAnchored(t *part) bool {
 	return false
 }
 
-// anchored is a partition whose point is being stored.
+// anchoredPart is a partition whose point is being stored.
 type anchoredPart struct {
 	part  *part
 	gen   uint64

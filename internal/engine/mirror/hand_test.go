@@ -9,19 +9,28 @@ import (
 	"github.com/mirrorflow/mirrorflow/internal/engine/hub"
 )
 
-// While an answer is gone through, which others do not wait for, something else may have the partition looked at: a
-// second want for the same offset would be answered, and the records copied twice.
-func TestNothingMoreIsWantedWhileAnAnswerIsGoneThrough(t *testing.T) {
-	t.Parallel()
+// standing is a path that does not run, with one partition whose leaders are known.
+func standing(t *testing.T, a Assignment) (*mirror, *part) {
+	t.Helper()
 	p, err := newMirror(Config{
 		Source: plain("source", "127.0.0.1:1"), Target: plain("target", "127.0.0.1:1"), ClientID: "c", Observer: newWatcher(), PassThrough: true,
 	})
 	require.NoError(t, err)
 	t.Cleanup(p.close)
 	p.life = t.Context()
-	p.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Start: 5}})
-	part, now := p.parts[first], time.Now()
-	part.src.leader, part.tgt.leader = 0, 0
+	a.Source, a.Target = first, TP{remote(topic), 0}
+	p.Assign([]Assignment{a})
+	one := p.parts[first]
+	one.src.leader, one.tgt.leader = 0, 0
+	return p, one
+}
+
+// While an answer is gone through, which others do not wait for, something else may have the partition looked at: a
+// second want for the same offset would be answered, and the records copied twice.
+func TestNothingMoreIsWantedWhileAnAnswerIsGoneThrough(t *testing.T) {
+	t.Parallel()
+	p, part := standing(t, Assignment{Start: 5})
+	now := time.Now()
 	p.aim(part, now)
 	require.True(t, part.asked.on)
 	want := hub.Want{TP: hub.TP(first), Offset: 5, Tag: part.fetchSeq}

@@ -14,15 +14,7 @@ import (
 // heir is a path with one partition, at offset 0, that found records of an earlier run on the target. It does not run.
 func heir(t *testing.T, left legacy) (*mirror, *part) {
 	t.Helper()
-	p, err := newMirror(Config{
-		Source: plain("source", "127.0.0.1:1"), Target: plain("target", "127.0.0.1:1"), ClientID: "c", Observer: newWatcher(), PassThrough: true,
-	})
-	require.NoError(t, err)
-	t.Cleanup(p.close)
-	p.life = t.Context()
-	p.Assign([]Assignment{{Source: first, Target: TP{remote(topic), 0}, Point: &Point{ProducerID: 7}}})
-	one := p.parts[first]
-	one.src.leader, one.tgt.leader = 0, 0
+	p, one := standing(t, Assignment{Point: &Point{ProducerID: 7}})
 	p.locked(func() { p.inherit(one, *one.point, left, nil) })
 	return p, one
 }
